@@ -1,0 +1,192 @@
+"""Queries that some rows break, each with its error, and a run of them batch by batch."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from support.spark.queries import STATE
+
+ROWS = 200
+#: Rows of each batch for which the queries throw.
+BAD = (7, 77, 150)
+SCHEMA = "id long, key long, v string, w int, t timestamp"
+_START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+#: A bad row must not move the watermark.
+_FUTURE = datetime.datetime(2200, 1, 1, tzinfo=datetime.UTC)
+
+CAST = "CAST_INVALID_INPUT"
+ZERO = "DIVIDE_BY_ZERO"
+
+
+def feed(folder: Path, batches: range, *, bad: bool, files: int = 1) -> None:
+    """Adds a file for each batch, with or without the rows that are bad."""
+    folder.mkdir(exist_ok=True)
+    for batch in batches:
+        rows = [
+            {
+                "id": batch * 1000 + i,
+                "key": i % 5,
+                "v": "bad" if i in BAD else str(i),
+                "w": 0 if i in BAD else 1,
+                "t": _FUTURE if i in BAD else _START + datetime.timedelta(seconds=60 * batch + i),
+            }
+            for i in range(ROWS)
+            if bad or i not in BAD
+        ]
+        types = [pa.int64(), pa.int64(), pa.string(), pa.int32(), pa.timestamp("us", "UTC")]
+        names = [column.split()[0] for column in SCHEMA.split(", ")]
+        schema = pa.schema(list(zip(names, types, strict=True)))
+        for number in range(files):
+            table = pa.Table.from_pylist(rows[number::files], schema)
+            pq.write_table(table, folder.parent / "staged")
+            os.rename(folder.parent / "staged", folder / f"{batch:03}-{number}.parquet")
+            os.utime(folder / f"{batch:03}-{number}.parquet", times=(batch, batch))
+
+
+def _cast(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("id", "cast(v as int) AS x")
+
+
+def _joined(rows: DataFrame) -> DataFrame:
+    left = rows.selectExpr("id", "cast(v as int) AS x")
+    right = rows.selectExpr("id AS other", "id div w AS y")
+    return left.join(right, F.expr("id = other"))
+
+
+def _python(rows: DataFrame) -> DataFrame:
+    return rows.select("id", F.udf(lambda v: int(v), "int")("v").alias("x"))
+
+
+def _pandas(rows: DataFrame) -> DataFrame:
+    def numbers(v):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 (Spark reads no hints)
+        return v.astype("int64")
+
+    return rows.select("id", F.pandas_udf(numbers, "long")("v").alias("x"))
+
+
+def _broadcast(rows: DataFrame) -> DataFrame:
+    static = rows.sparkSession.range(5).withColumnRenamed("id", "key")
+    return rows.join(F.broadcast(static), "key").selectExpr("id", "id div w AS x")
+
+
+#: By name: the query, its output mode, and the condition of its errors.
+QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
+    "cast": (_cast, "append", CAST),
+    "division": (lambda rows: rows.selectExpr("id", "id div w AS x"), "append", ZERO),
+    "index": (
+        lambda rows: rows.selectExpr("id", "array(1)[if(w = 0, 5, 0)] AS x"),
+        "append",
+        "INVALID_ARRAY_INDEX",
+    ),
+    "filter": (lambda rows: rows.where("cast(v as int) % 2 = 0").select("id"), "append", CAST),
+    "explode": (
+        lambda rows: rows.selectExpr("id", "explode(sequence(1, 1 + cast(v as int) % 3)) AS x"),
+        "append",
+        CAST,
+    ),
+    "union": (lambda rows: _cast(rows).union(_cast(rows.where("id % 2 = 0"))), "append", CAST),
+    "broadcast": (_broadcast, "append", ZERO),
+    "counts": (
+        lambda rows: rows.groupBy("key").agg(
+            F.count("*").alias("n"), F.sum(F.expr("cast(v as int)")).alias("x")
+        ),
+        "complete",
+        CAST,
+    ),
+    "windows": (
+        lambda rows: (
+            rows.selectExpr("t", "cast(v as int) AS x")
+            .withWatermark("t", "10 seconds")
+            .groupBy(F.window("t", "1 minute"))
+            .agg(F.sum("x").alias("x"))
+            .selectExpr("cast(window.start as long) AS begin", "x")
+        ),
+        "append",
+        CAST,
+    ),
+    "distinct": (
+        lambda rows: rows.selectExpr("cast(v as int) AS x").dropDuplicates(["x"]),
+        "append",
+        CAST,
+    ),
+    "distinct within a watermark": (
+        lambda rows: (
+            rows.selectExpr("t", "cast(v as int) % 50 AS x")
+            .withWatermark("t", "10 seconds")
+            .dropDuplicatesWithinWatermark(["x"])
+            .select("x")
+        ),
+        "append",
+        CAST,
+    ),
+    "join": (_joined, "append", CAST),
+    "python": (_python, "append", "ValueError"),
+    "pandas": (_pandas, "append", "ValueError"),
+}
+
+
+def run(
+    spark: SparkSession,
+    folder: Path,
+    query: str,
+    *,
+    sink: str = "parquet",
+    source: str = "parquet",
+    aside: bool = True,
+    change: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+) -> list[dict[str, Any]]:
+    """Runs the query on all files, a batch for each; returns the progress of its batches."""
+    spark.conf.set(f"{STATE}holdfast.badRows", "dead-letter" if aside else "fail")
+    function, mode, _ = QUERIES[query]
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    rows = rows.format(source).load(str(folder / "in"))
+    writer = (
+        function(change(rows))
+        .writeStream.outputMode(mode)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+    if sink == "foreach batch" or mode == "complete":
+        overwrite = "overwrite" if mode == "complete" else "append"
+
+        def write(batch: DataFrame, number: int) -> None:
+            for output in ("out", "again"):
+                place = str(folder / output) + ("" if mode == "complete" else f"/batch={number}")
+                batch.write.mode("overwrite").parquet(place)
+
+        assert overwrite
+        running = writer.foreachBatch(write).start()
+    else:
+        running = writer.format(sink).start(str(folder / "out"))
+    running.awaitTermination()
+    return [json.loads(one.json) for one in running.recentProgress]
+
+
+def output(folder: Path, name: str = "out") -> list[dict[str, Any]]:
+    """The rows of an output."""
+    rows: list[dict[str, Any]] = ds.dataset(folder / name, format="parquet").to_table().to_pylist()
+    return sorted(({**row, "batch": None} for row in rows), key=repr)
+
+
+def letters(dead: Path) -> list[dict[str, Any]]:
+    """All dead letters of one query or of several, in the order of batches and rows."""
+    rows: list[dict[str, Any]] = []
+    for file in dead.rglob("*.parquet"):
+        rows += pq.read_table(file).to_pylist()
+    return sorted(rows, key=lambda row: (row["source"], row["batch"], row["row"].get("id", 0)))
+
+
+def bad_ids(batches: Sequence[int]) -> list[int]:
+    """The ids of the rows that are bad."""
+    return [batch * 1000 + i for batch in batches for i in BAD]
