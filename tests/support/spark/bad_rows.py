@@ -136,36 +136,54 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
 }
 
 
+def repaired(rows: DataFrame) -> DataFrame:
+    """The rows as a repaired program reads them: it throws for none."""
+    return rows.withColumns(
+        {"v": F.expr("if(v = 'bad', '0', v)"), "w": F.expr("if(w = 0, 1, w)")}
+    )
+
+
+def broken(rows: DataFrame) -> DataFrame:
+    """The rows as a program reads them that throws for one row more."""
+    return rows.withColumns(
+        {"v": F.expr("if(id % 1000 = 8, 'bad', v)"), "w": F.expr("if(id % 1000 = 8, 0, w)")}
+    )
+
+
+def unchanged(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+PROGRAMS = {"first": unchanged, "repaired": repaired, "broken": broken}
+
+
 def run(
     spark: SparkSession,
     folder: Path,
     query: str,
     *,
     sink: str = "parquet",
-    source: str = "parquet",
     aside: bool = True,
-    change: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    change: Callable[[DataFrame], DataFrame] = unchanged,
 ) -> list[dict[str, Any]]:
     """Runs the query on all files, a batch for each; returns the progress of its batches."""
     spark.conf.set(f"{STATE}holdfast.badRows", "dead-letter" if aside else "fail")
+    spark.conf.set(f"{STATE}holdfast.deadLetters", str(folder / "dead"))
     function, mode, _ = QUERIES[query]
     rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-    rows = rows.format(source).load(str(folder / "in"))
     writer = (
-        function(change(rows))
+        function(change(rows.parquet(str(folder / "in"))))
         .writeStream.outputMode(mode)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
     )
     if sink == "foreach batch" or mode == "complete":
-        overwrite = "overwrite" if mode == "complete" else "append"
 
         def write(batch: DataFrame, number: int) -> None:
             for output in ("out", "again"):
-                place = str(folder / output) + ("" if mode == "complete" else f"/batch={number}")
-                batch.write.mode("overwrite").parquet(place)
+                part = "" if mode == "complete" else f"/batch={number}"
+                batch.write.mode("overwrite").parquet(f"{folder}/{output}{part}")
 
-        assert overwrite
         running = writer.foreachBatch(write).start()
     else:
         running = writer.format(sink).start(str(folder / "out"))
@@ -175,8 +193,8 @@ def run(
 
 def output(folder: Path, name: str = "out") -> list[dict[str, Any]]:
     """The rows of an output."""
-    rows: list[dict[str, Any]] = ds.dataset(folder / name, format="parquet").to_table().to_pylist()
-    return sorted(({**row, "batch": None} for row in rows), key=repr)
+    files = ds.dataset(folder / name, format="parquet", exclude_invalid_files=True)
+    return sorted(files.to_table().to_pylist(), key=repr)
 
 
 def letters(dead: Path) -> list[dict[str, Any]]:
