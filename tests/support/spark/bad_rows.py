@@ -5,12 +5,11 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -80,6 +79,10 @@ def _broadcast(rows: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(static), "key").selectExpr("id", "id div w AS x")
 
 
+def _several(rows: DataFrame) -> DataFrame:
+    return _cast(rows).mapInArrow(lambda batches: batches, "id long, x int")
+
+
 #: By name: the query, its output mode, and the condition of its errors.
 QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
     "cast": (_cast, "append", CAST),
@@ -131,6 +134,7 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
         CAST,
     ),
     "join": (_joined, "append", CAST),
+    "several rows": (_several, "append", CAST),
     "python": (_python, "append", "ValueError"),
     "pandas": (_pandas, "append", "ValueError"),
 }
@@ -165,8 +169,11 @@ def run(
     sink: str = "parquet",
     aside: bool = True,
     change: Callable[[DataFrame], DataFrame] = unchanged,
+    settings: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Runs the query on all files, a batch for each; returns the progress of its batches."""
+    for name, value in {"badRowsMax": "10000", **(settings or {})}.items():
+        spark.conf.set(f"{STATE}holdfast.{name}", value)
     spark.conf.set(f"{STATE}holdfast.badRows", "dead-letter" if aside else "fail")
     spark.conf.set(f"{STATE}holdfast.deadLetters", str(folder / "dead"))
     function, mode, _ = QUERIES[query]
@@ -191,12 +198,6 @@ def run(
     return [json.loads(one.json) for one in running.recentProgress]
 
 
-def output(folder: Path, name: str = "out") -> list[dict[str, Any]]:
-    """The rows of an output."""
-    files = ds.dataset(folder / name, format="parquet", exclude_invalid_files=True)
-    return sorted(files.to_table().to_pylist(), key=repr)
-
-
 def letters(dead: Path) -> list[dict[str, Any]]:
     """All dead letters of one query or of several, in the order of batches and rows."""
     rows: list[dict[str, Any]] = []
@@ -205,6 +206,6 @@ def letters(dead: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["source"], row["batch"], row["row"].get("id", 0)))
 
 
-def bad_ids(batches: Sequence[int]) -> list[int]:
+def bad_ids(batches: Iterable[int]) -> list[int]:
     """The ids of the rows that are bad."""
     return [batch * 1000 + i for batch in batches for i in BAD]

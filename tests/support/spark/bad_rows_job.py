@@ -15,10 +15,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import SparkSession
+
 import holdfast
-from pyspark.errors import StreamingQueryException
 from support.spark.bad_rows import PROGRAMS, letters, run
 from support.spark.queries import builder, configured
+
+
+def output(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
+    """The rows that readers of the sink see; none before its first batch."""
+    try:
+        rows = spark.read.parquet(str(folder))
+    except AnalysisException:
+        return []
+    return [row.asDict(recursive=True) for row in rows.collect()]
 
 
 def main() -> None:
@@ -37,7 +48,7 @@ def main() -> None:
         dead_letters=args.folder / "dead",
         bad_rows_max_ratio=0.05,
     ).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel("WARN")
     for line in sys.stdin:
         wanted: dict[str, Any] = json.loads(line)
         folder = Path(wanted.pop("folder"))
@@ -51,9 +62,8 @@ def main() -> None:
         except StreamingQueryException as e:
             answer["error"] = str(e)
         answer["letters"] = letters(folder / "dead")
-        answer["rows"] = []
-        if (folder / "out").exists() and any((folder / "out").iterdir()):
-            answer["rows"] = [row.asDict(recursive=True) for row in spark.read.parquet(str(folder / "out")).collect()]
+        answer["rows"] = output(spark, folder / "out")
+        answer["again"] = output(spark, folder / "again")
         print(json.dumps(answer, default=str), flush=True)
     spark.stop()
 

@@ -89,7 +89,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
   public FileStatus[] list(Path path, PathFilter filter) {
     if (path.getName().equals("offsets")) {
       HoldfastDriver.started()
-          .ifPresent(driver -> driver.decisions().initializing(path.getParent(), conf));
+          .ifPresent(driver -> driver.initializing(path.getParent(), conf));
     }
     FileStatus[] found = super.list(path, filter);
     return !begun && HoldfastConf.adopts(conf) && adopted(found) ? super.list(path, filter) : found;

@@ -119,8 +119,7 @@ public final class HoldfastConf {
     isolationRerunsPark = found(get, "isolation_rerun").equals("at-least-once");
     badRowsMax = bytes(get, "bad_rows_max");
     badRowsMaxRatio = Double.parseDouble(found(get, "bad_rows_max_ratio"));
-    // Paths keep their case.
-    deadLetters = get.apply(key(DECLARED.get("dead_letters")), NONE).trim();
+    deadLetters = deadLetters(get);
     if (setsRowsAside(get) && deadLetters.equals(NONE)) {
       throw new IllegalArgumentException(
           "badRows=dead-letter needs "
@@ -148,6 +147,11 @@ public final class HoldfastConf {
   /** {@code get} finds a setting or a default. */
   public static boolean isolatesFailures(BinaryOperator<String> get) {
     return flag(get, "isolate_failures");
+  }
+
+  /** The folder of dead letters. Paths keep their case. */
+  public static String deadLetters(BinaryOperator<String> get) {
+    return get.apply(key(DECLARED.get("dead_letters")), NONE).trim();
   }
 
   /** {@code get} finds a setting or a default. */

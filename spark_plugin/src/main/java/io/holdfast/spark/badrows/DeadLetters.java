@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.isolation.driver.QueryRun;
+import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.storage.Storage;
 import io.holdfast.spark.storage.Storages;
 import java.io.IOException;
@@ -12,11 +13,12 @@ import java.nio.file.Files;
 import java.util.Base64;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.mapreduce.Job;
 import org.apache.hadoop.mapreduce.TaskAttemptID;
 import org.apache.hadoop.mapreduce.task.TaskAttemptContextImpl;
-import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.classic.SparkSession;
@@ -33,7 +35,7 @@ import org.slf4j.LoggerFactory;
  * Writes the bad rows of committed batches, {@code <dead letters>/<query>/<source>/<batch>.parquet}.
  * A file is complete or not there, and writing it again makes the same file.
  */
-record DeadLetters(HoldfastConf conf, UUID query, int source, SparkContext spark)
+record DeadLetters(String folder, UUID query, int source)
     implements QueryRun.DeadLetters {
   private static final Logger LOG = LoggerFactory.getLogger(DeadLetters.class);
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -47,9 +49,44 @@ record DeadLetters(HoldfastConf conf, UUID query, int source, SparkContext spark
           .add("start", DataTypes.LongType)
           .add("row", DataTypes.LongType);
 
+  private Path file(long batch) {
+    return new Path(folder, query + "/" + source + "/" + batch + ".parquet");
+  }
+
+  /** Writes the letters of committed batches that an earlier run did not write. */
+  static void publishMissing(UUID query, Path checkpoint, Configuration conf) {
+    Path root = new Path(checkpoint, "bad-rows");
+    String folder = HoldfastConf.deadLetters(conf::get);
+    try {
+      FileSystem files = root.getFileSystem(conf);
+      FileStatus[] found = files.exists(root) ? files.listStatus(root) : new FileStatus[0];
+      long committed = CommitLog.newestBatch(new Path(checkpoint, "commits"), conf);
+      for (FileStatus one : found) {
+        if (one.isDirectory()) {
+          Path markers = one.getPath();
+          DeadLetters letters =
+              new DeadLetters(folder, query, Integer.parseInt(markers.getName()));
+          QueryRun.publish(markers, conf, committed, letters);
+        }
+      }
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot read the bad rows in " + root, e);
+    }
+  }
+
+  @Override
+  public boolean has(long batch) {
+    try {
+      Path file = file(batch);
+      return file.getFileSystem(SparkSession.active().sessionState().newHadoopConf()).exists(file);
+    } catch (IOException e) {
+      throw new HoldfastException("Cannot read the dead letters of batch " + batch, e);
+    }
+  }
+
   @Override
   public void publish(long batch, String marker) {
-    Path file = new Path(conf.deadLetters, query + "/" + source + "/" + batch + ".parquet");
+    Path file = file(batch);
     try {
       JsonNode read = JSON.readTree(marker);
       write(file, batch, (StructType) DataType.fromJson(read.get("form").asText()), read.get("rows"));

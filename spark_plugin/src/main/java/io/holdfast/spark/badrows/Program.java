@@ -11,13 +11,17 @@ import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
+import java.util.Collections;
 import java.util.HexFormat;
+import java.util.Map;
+import java.util.WeakHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
 import scala.Option;
 import scala.Product;
 import scala.collection.Iterable;
@@ -28,6 +32,10 @@ import scala.jdk.javaapi.CollectionConverters;
  * re-run may find bad rows. With another one the sink may have a row that throws now.
  */
 final class Program {
+  /** Runs that planned a batch. */
+  private static final Map<MicroBatchExecution, Boolean> PLANNED =
+      Collections.synchronizedMap(new WeakHashMap<>());
+
   private final MessageDigest digest;
 
   private Program() {
@@ -39,7 +47,7 @@ final class Program {
   }
 
   /** Of the analyzed query: its expressions, and the code of its functions. */
-  static String of(LogicalPlan query) {
+  private static String of(LogicalPlan query) {
     Program program = new Program();
     program.add(query);
     return HexFormat.of().formatHex(program.digest.digest());
@@ -101,20 +109,33 @@ final class Program {
     digest.update((byte) 0);
   }
 
+  /** Records the program of a run before it plans its first batch. */
+  static void planning(MicroBatchExecution query, Path checkpoint, Configuration conf) {
+    if (PLANNED.put(query, true) == null) {
+      record(query, checkpoint, conf, true);
+    }
+  }
+
   /**
-   * Records the program of a batch before its tasks begin. Returns false if another program may have
-   * run the batch.
+   * Called before the tasks of a batch that an earlier run planned. Returns false if another program
+   * may have run it.
    */
-  static boolean record(Path checkpoint, Configuration conf, String program, boolean rerun) {
+  static boolean repeating(MicroBatchExecution query, Path checkpoint, Configuration conf) {
+    return record(query, checkpoint, conf, false);
+  }
+
+  private static boolean record(
+      MicroBatchExecution query, Path checkpoint, Configuration conf, boolean alone) {
     Path file = new Path(checkpoint, "bad-rows/program");
+    String program = of(query.logicalPlan());
     try {
       if (program.equals(read(file, conf))) {
         return true;
       }
       // No digest is empty: the batch had several programs.
-      byte[] now = (rerun ? "" : program).getBytes(StandardCharsets.UTF_8);
+      byte[] now = (alone ? program : "").getBytes(StandardCharsets.UTF_8);
       new Storages(conf).at(file).write(file, out -> out.write(now), true);
-      return !rerun;
+      return false;
     } catch (IOException e) {
       throw new HoldfastException("Cannot record the program in " + file, e);
     }

@@ -8,11 +8,11 @@ import io.holdfast.spark.isolation.plan.GuardExec;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import java.util.List;
 import java.util.Map;
-import org.apache.hadoop.fs.Path;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
 import scala.Option;
 
 /**
@@ -21,7 +21,6 @@ import scala.Option;
  * @param sources leaves of the stage; several are in a union
  * @param readsAhead the stage may read rows before it throws for an earlier one
  * @param rerun an earlier run began the batch
- * @param program of this run, by its digest
  */
 record RowGuard(
     DecisionService decisions,
@@ -31,8 +30,7 @@ record RowGuard(
     List<SparkPlan> sources,
     boolean readsAhead,
     boolean rerun,
-    String program,
-    Path checkpoint,
+    MicroBatchExecution query,
     long retained)
     implements GuardExec.Execution {
   /** A stage in one batch, as the core reads it: {@code Plan} in its messages.rs. */
@@ -57,12 +55,7 @@ record RowGuard(
   }
 
   private Plan plan(int partitions) {
-    for (long batch : run.batches().headSet(key.batch())) {
-      // An earlier run may have ended before it wrote the dead letters of its last batches.
-      run.committed(batch);
-    }
-    run.batches().clear();
-    boolean same = Program.record(checkpoint, run.conf(), program, rerun);
+    boolean same = !rerun || Program.repeating(query, run.checkpoint(), run.conf());
     return new Plan(
         sources.get(0).nodeName(),
         form(),

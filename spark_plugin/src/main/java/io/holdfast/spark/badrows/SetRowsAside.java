@@ -10,6 +10,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import java.util.UUID;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
@@ -67,7 +68,7 @@ public final class SetRowsAside {
 
   /** Returns the plan with guards, or the same plan if it is no micro-batch of a query. */
   public SparkPlan apply(SparkPlan plan) {
-    MicroBatchExecution query = queryOfThread();
+    MicroBatchExecution query = queryOfThread(spark);
     IncrementalExecution batch = query == null ? null : query.lastExecution();
     if (batch == null || !isPlanOf(batch, plan)) {
       return plan;
@@ -102,7 +103,27 @@ public final class SetRowsAside {
     }
   }
 
-  private MicroBatchExecution queryOfThread() {
+  /** Called on a query's thread when it starts: an earlier run may have left letters unwritten. */
+  public static void starting(SparkContext spark, Path checkpoint, Configuration conf) {
+    MicroBatchExecution query = wanted(spark, conf);
+    if (query != null) {
+      DeadLetters.publishMissing(query.id(), checkpoint, conf);
+    }
+  }
+
+  /** Called on a query's thread before it plans a batch. */
+  public static void planning(SparkContext spark, Path checkpoint, Configuration conf) {
+    MicroBatchExecution query = wanted(spark, conf);
+    if (query != null) {
+      Program.planning(query, checkpoint, conf);
+    }
+  }
+
+  private static MicroBatchExecution wanted(SparkContext spark, Configuration conf) {
+    return HoldfastConf.setsRowsAside(conf::get) ? queryOfThread(spark) : null;
+  }
+
+  private static MicroBatchExecution queryOfThread(SparkContext spark) {
     String id = spark.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
     Object query =
         id == null
@@ -153,7 +174,7 @@ public final class SetRowsAside {
   private SparkPlan guarded(
       SparkPlan plan, SparkPlan top, List<SparkPlan> nodes, Batch batch, int source) {
     Path folder = new Path(batch.checkpoint(), "bad-rows/" + source);
-    DeadLetters letters = new DeadLetters(conf, batch.query().id(), source, spark);
+    DeadLetters letters = new DeadLetters(conf.deadLetters, batch.query().id(), source);
     QueryRun run =
         decisions.rowsRun(
             batch.run(),
@@ -181,8 +202,7 @@ public final class SetRowsAside {
             nodes.stream().filter(SetRowsAside::isSource).toList(),
             nodes.stream().anyMatch(node -> node instanceof EvalPythonExec),
             decisions.isRerun(batch.checkpoint(), batch.number()),
-            Program.of(batch.query().logicalPlan()),
-            batch.checkpoint(),
+            batch.query(),
             top.conf().minBatchesToRetain());
     SparkPlan open =
         top.transformUp(
@@ -198,6 +218,9 @@ public final class SetRowsAside {
         spark.taskScheduler() instanceof TaskSchedulerImpl tasks ? tasks.maxTaskFailures() : 1;
     if (failures < 2) {
       return "a task has one attempt; set spark.task.maxFailures, or local[n,4] as the master";
+    }
+    if (nodes.stream().filter(SetRowsAside::isSource).map(SparkPlan::schema).distinct().count() > 1) {
+      return "it joins streams with other columns by union";
     }
     for (SparkPlan node : nodes) {
       String name = node.getClass().getSimpleName();

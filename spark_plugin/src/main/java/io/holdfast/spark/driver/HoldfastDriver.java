@@ -1,6 +1,7 @@
 package io.holdfast.spark.driver;
 
 import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.badrows.SetRowsAside;
 import io.holdfast.spark.isolation.driver.DecisionService;
 import io.holdfast.spark.isolation.show.ParkedFigures;
 import io.holdfast.spark.merged.SegmentFolder;
@@ -45,6 +46,7 @@ public final class HoldfastDriver implements DriverPlugin {
   private final Durability durability = new Durability(terms);
   private final PartitionFolders partitionFolders = new PartitionFolders();
   private final SparkRecords sparkRecords = new SparkRecords();
+  private SparkContext spark;
   private DecisionService decisions;
   private ParkedFigures parked;
   private Reclaimer reclaimer;
@@ -70,6 +72,7 @@ public final class HoldfastDriver implements DriverPlugin {
     Consumer<SparkListenerEvent> events = event -> sc.listenerBus().post(event);
     reclaimer = new Reclaimer(terms, events);
     queryOfThread = () -> sc.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
+    spark = sc;
     decisions = new DecisionService(sc, queryOfThread);
     new Endpoint<DriverRequest, DriverReply>(
         Endpoint.DECISIONS,
@@ -144,8 +147,15 @@ public final class HoldfastDriver implements DriverPlugin {
     decisions.starting(checkpoint);
   }
 
+  /** The query's own thread calls this, when it looks for the newest plan. */
+  public void initializing(Path checkpoint, Configuration conf) {
+    decisions.initializing(checkpoint, conf);
+    SetRowsAside.starting(spark, checkpoint, conf);
+  }
+
   /** The query's own thread calls this, while none of its tasks runs. */
   public void planning(SparkFile plan, Configuration conf) {
+    SetRowsAside.planning(spark, plan.checkpoint(), conf);
     decisions.planning(plan.checkpoint(), plan.number());
     rebalancer.planning(plan.checkpoint(), conf);
   }

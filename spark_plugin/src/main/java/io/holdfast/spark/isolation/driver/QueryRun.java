@@ -8,7 +8,6 @@ import io.holdfast.spark.rpc.DriverRequest.Attempt;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.SortedSet;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -27,6 +26,8 @@ public final class QueryRun {
 
   /** Writes the dead letters of a batch, from its marker. */
   public interface DeadLetters {
+    boolean has(long batch);
+
     void publish(long batch, String marker);
   }
 
@@ -164,16 +165,33 @@ public final class QueryRun {
     }
   }
 
-  /** Called when a batch is in the commit log, and at a start for all batches that are. */
+  /** Writes the dead letters of committed batches, up to the newest one that has them. */
+  public static void publish(
+      Path markers, Configuration conf, long committed, DeadLetters letters) {
+    Machine machine = Machine.ofRows(markers, conf);
+    List<Long> missing = new ArrayList<>();
+    for (long batch : machine.batches) {
+      if (batch <= committed) {
+        missing.add(batch);
+      }
+    }
+    int first = missing.size();
+    while (first > 0 && !letters.has(missing.get(first - 1))) {
+      first--;
+    }
+    for (long batch : missing.subList(first, missing.size())) {
+      for (JsonNode action : machine.tell(batch, List.of(), "Committed")) {
+        JsonNode marker = action.get("Publish");
+        letters.publish(marker.get(0).asLong(), marker.get(1).asText());
+      }
+    }
+  }
+
+  /** Called when a batch is in the commit log. */
   public void committed(long batch) {
     for (JsonNode action : machine().tell(batch, List.of(), "Committed")) {
       action.properties().forEach(named -> perform(null, named.getKey(), named.getValue()));
     }
-  }
-
-  /** Batches that had a marker when the run began. */
-  public SortedSet<Long> batches() {
-    return machine().batches;
   }
 
   private void perform(SparkSide side, String kind, JsonNode what) {

@@ -1,0 +1,128 @@
+"""Queries go on without the rows that they cannot process, and nothing else changes.
+
+``make test`` has some of the queries, ``make test-full`` all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.spark.bad_rows import BAD, QUERIES, bad_ids, feed
+from support.spark.bad_rows_application import Application
+
+pytestmark = pytest.mark.timeout(600)
+
+BATCHES = range(3)
+EVERYDAY = {"cast", "windows", "join", "counts"}
+#: Queries that read the column with the numbers of rows.
+READ_IDS = {"cast", "division", "index", "filter", "explode", "broadcast", "python", "pandas"}
+#: Bad rows of these queries cost a Python worker in each trial.
+SLOW = {"python", "pandas"}
+#: They read the input on two ways.
+TWICE = {"join": 2 * len(BAD)}
+
+
+@pytest.fixture(scope="module")
+def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+    with Application(tmp_path_factory.mktemp("bad-rows")) as running:
+        yield running
+
+
+def ran(application: Application, folder: Path, query: str, *, bad: bool, **more: Any) -> Any:
+    """A run on input with bad rows, or on the same input without them."""
+    own = folder / ("bad" if bad else "good")
+    own.mkdir()
+    feed(own / "in", BATCHES, bad=bad)
+    found = application.run(own, query, aside=bad, **more)
+    assert found["error"] is None, found["log"][-10_000:]
+    return found
+
+
+def rows(found: Any) -> list[str]:
+    return sorted(map(repr, found["rows"]))
+
+
+def watermarks(found: Any) -> list[Any]:
+    return [one.get("eventTime", {}).get("watermark") for one in found["progress"]]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.full)
+        for name in QUERIES
+        if name not in SLOW | {"union", "several rows"}
+    ],
+)
+def test_a_query_has_the_rows_of_a_run_without_bad_rows(
+    application: Application, tmp_path: Path, query: str
+) -> None:
+    found = ran(application, tmp_path, query, bad=True)
+    without = ran(application, tmp_path, query, bad=False)
+    assert rows(found) == rows(without)
+    assert watermarks(found) == watermarks(without)
+    assert len(found["letters"]) == TWICE.get(query, len(BAD)) * len(BATCHES)
+    if query in READ_IDS:
+        assert [letter["row"]["id"] for letter in found["letters"]] == bad_ids(BATCHES)
+    for letter in found["letters"]:
+        assert letter["error_class"] in {QUERIES[query][2], "DIVIDE_BY_ZERO"}
+        assert letter["position"]["file"].endswith(f"{letter['batch']:03}-0.parquet")
+        assert letter["position"]["row"] in BAD
+    assert [batch["numInputRows"] for batch in found["progress"]][: len(BATCHES)] == [
+        (2 if query == "join" else 1) * 200
+    ] * len(BATCHES)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("query", sorted(SLOW))
+def test_a_python_function_that_fails_for_a_row(
+    application: Application, tmp_path: Path, query: str
+) -> None:
+    test_a_query_has_the_rows_of_a_run_without_bad_rows(application, tmp_path, query)
+
+
+def test_both_actions_of_a_function_have_the_same_rows(
+    application: Application, tmp_path: Path
+) -> None:
+    found = ran(application, tmp_path, "cast", bad=True, sink="foreach batch")
+    assert len(found["rows"]) == (200 - len(BAD)) * len(BATCHES)
+    assert sorted(found["again"], key=repr) == sorted(found["rows"], key=repr)
+    assert [letter["row"]["id"] for letter in found["letters"]] == bad_ids(BATCHES)
+
+
+def test_too_many_bad_rows_fail_the_batch_and_stay(
+    application: Application, tmp_path: Path
+) -> None:
+    feed(tmp_path / "in", range(1), bad=True)
+    settings = {"badRowsMax": "2"}
+    found = application.run(tmp_path, "cast", settings=settings)
+    assert "bad_rows_max" in found["error"]
+    assert "The value 'bad' of the type" in found["error"]
+    assert (found["rows"], found["letters"]) == ([], [])
+    assert not (tmp_path / "checkpoint/bad-rows/0/0").exists()
+    # The repaired program has all rows of the batch.
+    found = application.run(tmp_path, "cast", settings=settings, change="repaired")
+    assert found["error"] is None
+    assert (len(found["rows"]), found["letters"]) == (200, [])
+
+
+def test_a_stage_with_a_function_of_several_rows_is_named(
+    application: Application, tmp_path: Path
+) -> None:
+    feed(tmp_path / "in", range(1), bad=True)
+    found = application.run(tmp_path, "several rows")
+    assert "CAST_INVALID_INPUT" in found["error"]
+    assert "MapInArrow does not treat each row by itself" in found["log"]
+    assert found["letters"] == []
+
+
+def test_a_task_needs_a_second_attempt(tmp_path: Path) -> None:
+    feed(tmp_path / "in", range(1), bad=True)
+    with Application(tmp_path / "application", "--master", "local[2]") as application:
+        found = application.run(tmp_path, "cast")
+    assert "CAST_INVALID_INPUT" in found["error"]
+    assert "a task has one attempt; set spark.task.maxFailures" in found["log"]
