@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict, TypeVar, get_type_hints
 
-from holdfast._checks import not_allowed, require_bool, require_share, whole_number
+from holdfast._checks import (
+    not_allowed,
+    require_bool,
+    require_int,
+    require_share,
+    whole_number,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,16 +34,17 @@ class Option:
     """An option of state stores.
 
     - `key`: Spark's key.
-    - `type`: True or False, one of `names`, a path, a number above 0 and at most 1, or of bytes.
+    - `type`: a number, True or False, one of `names`, a path, a number above 0 and at most 1, or a
+      number of bytes.
     - `default`: its value if the caller gives none.
     - `expected`: the allowed values, in words.
     - `meaning`: its effect. The first sentence is the help of the command line.
     - `names`: the names that it may be, and sizes outside of the bounds.
-    - `least`, `most`: bounds of a size.
+    - `least`, `most`: bounds of a number.
     """
 
     key: str
-    type: Literal["flag", "name", "path", "share", "size"]
+    type: Literal["count", "flag", "name", "path", "share", "size"]
     default: bool | float | str
     expected: str
     meaning: str
@@ -51,6 +58,8 @@ class Option:
             return str(require_bool(name, value)).lower()
         if self.type == "share":
             return str(require_share(name, value))
+        if self.type == "count":
+            return str(require_int(name, value, at_least=self.least))
         if self.type == "path" and isinstance(value, str | Path) and str(value).strip():
             return str(value)
         size = _bytes(value) if self.type == "size" else None

@@ -141,7 +141,7 @@ JAVA_ORDER = (
     *("storage", "merged", "minor", "plan", "sparklog", "rpc", "staging", "copies"),
     *("executor", "store"),
     *("isolation.task", "isolation.driver", "isolation.show", "isolation.plan"),
-    *("ui", "moves", "driver"),
+    *("badrows", "ui", "moves", "driver"),
 )
 JAVA_NAME = re.compile(r"\bio\.holdfast\.spark\.((?:[a-z]\w*\.)*[a-z]\w*)\.[A-Z]")
 

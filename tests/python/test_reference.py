@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import timedelta
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -46,6 +47,8 @@ def test_every_option_has_a_meaning_and_says_what_it_may_be() -> None:
         assert option.type != "flag" or bare == {bool, NoneType}, name
         assert option.type != "share" or bare == {float, NoneType}, name
         assert option.type != "size" or bare == {int, str, NoneType}, name
+        assert option.type != "count" or bare == {int, NoneType}, name
+        assert option.type != "path" or bare == {str, Path, NoneType}, name
     assert {*OPTIONS, "spark"} == settings.meanings(holdfast.spark_conf).keys()
     assert settings.meanings(RegionalWriter.start).keys() >= {"checkpoint", "trigger"}
 

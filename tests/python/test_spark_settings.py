@@ -28,6 +28,7 @@ TUNING = {
         *("maxMemoryBytes", "targetMemoryBytes", "localCacheBytes"),
         *("commitCopies", "changeJournal", "sparkFiles", "adopt", "isolateFailures"),
         *("rebalance", "isolationMaxRatio", "isolationMaxBytes", "isolationRerun"),
+        *("badRows", "badRowsMax", "badRowsMaxRatio", "deadLetters"),
     )
 }
 
@@ -111,6 +112,10 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.isolationMaxRatio": "0.3",
         f"{STORE}.holdfast.isolationMaxBytes": "1073741824",
         f"{STORE}.holdfast.isolationRerun": "fail",
+        f"{STORE}.holdfast.badRows": "fail",
+        f"{STORE}.holdfast.badRowsMax": "10000",
+        f"{STORE}.holdfast.badRowsMaxRatio": "0.01",
+        f"{STORE}.holdfast.deadLetters": "none",
     }
 
 
@@ -130,6 +135,10 @@ def test_options_reach_their_keys() -> None:
         isolation_max_bytes="1m",
         isolation_rerun="at-least-once",
         rebalance="off",
+        bad_rows="dead-letter",
+        bad_rows_max=5,
+        bad_rows_max_ratio=0.5,
+        dead_letters=Path("/Dead/letters"),
     )
     assert conf[f"{STORE}.holdfast.maxFileBytes"] == "8192"
     assert conf[f"{STORE}.holdfast.maxMemoryBytes"] == "1073741824"
@@ -145,6 +154,10 @@ def test_options_reach_their_keys() -> None:
     assert conf[f"{STORE}.holdfast.isolationMaxRatio"] == "1.0"
     assert conf[f"{STORE}.holdfast.isolationMaxBytes"] == str(1 << 20)
     assert conf[f"{STORE}.holdfast.isolationRerun"] == "at-least-once"
+    assert conf[f"{STORE}.holdfast.badRows"] == "dead-letter"
+    assert conf[f"{STORE}.holdfast.badRowsMax"] == "5"
+    assert conf[f"{STORE}.holdfast.badRowsMaxRatio"] == "0.5"
+    assert conf[f"{STORE}.holdfast.deadLetters"] == "/Dead/letters"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +196,10 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "isolation_max_bytes": 1,
         "isolation_rerun": "fail",
         "rebalance": "off",
+        "bad_rows": "dead-letter",
+        "bad_rows_max": 1,
+        "bad_rows_max_ratio": 1,
+        "dead_letters": "s3a://bucket/dead",
     }
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
     assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]
@@ -306,11 +323,20 @@ def test_a_flag_that_is_neither_true_nor_false_is_refused(value: object) -> None
         ("isolation_max_ratio", float("nan"), "a number above 0 and at most 1"),
         ("isolation_max_bytes", 0, "1 or more"),
         ("isolation_rerun", "twice", "one of fail, at-least-once"),
+        ("bad_rows", "skip", "one of fail, dead-letter"),
+        ("bad_rows_max", 0, "an integer of at least 1"),
+        ("bad_rows_max_ratio", 0, "a number above 0 and at most 1"),
+        ("dead_letters", " ", "a folder"),
     ],
 )
 def test_a_wrong_bound_of_isolation_is_refused(option: str, value: object, expected: str) -> None:
     with pytest.raises(ValueError, match=rf"{option}=.* {expected}"):
         holdfast.spark_conf(**{option: value})  # type: ignore[arg-type]
+
+
+def test_bad_rows_need_a_folder_for_dead_letters() -> None:
+    with pytest.raises(ValueError, match="needs dead_letters, a folder for the rows"):
+        holdfast.spark_conf(bad_rows="dead-letter")
 
 
 def test_a_wrong_compression_is_refused_with_the_allowed_ones(

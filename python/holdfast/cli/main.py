@@ -180,7 +180,7 @@ def _add_option(command: argparse.ArgumentParser, flag: str, option: Option) -> 
         command.add_argument(flag, action=action, default=option.default, help=said)
     else:
         metavar = "SIZE" if option.type == "size" else None
-        kind = float if option.type == "share" else str
+        kind = {"share": float, "count": int}.get(option.type, str)
         said += " (default: %(default)s)"
         command.add_argument(flag, type=kind, default=option.default, metavar=metavar, help=said)
 

@@ -2,6 +2,7 @@
 //! linked sooner than one for each file, and it runs tests of several files at once.
 #![allow(clippy::unwrap_used)]
 
+mod bad_rows;
 mod checkpoint_damage;
 mod cold_requests;
 mod common;

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from support.spark.bad_rows import BAD, QUERIES, bad_ids, feed
 from support.spark.bad_rows_application import Application
+from support.spark.java_side import skipped_without_jars
+from support.spark.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -55,7 +58,7 @@ def watermarks(found: Any) -> list[Any]:
     [
         pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.full)
         for name in QUERIES
-        if name not in SLOW | {"union", "several rows"}
+        if name not in SLOW | {"union", "values", "several rows"}
     ],
 )
 def test_a_query_has_the_rows_of_a_run_without_bad_rows(
@@ -85,6 +88,26 @@ def test_a_python_function_that_fails_for_a_row(
     test_a_query_has_the_rows_of_a_run_without_bad_rows(application, tmp_path, query)
 
 
+@pytest.mark.full
+def test_rows_of_kafka_are_named_by_topic_partition_and_offset(
+    helpers: Path, tmp_path: Path
+) -> None:
+    with skipped_without_jars():
+        broker = KafkaBroker(tmp_path, helpers, partitions=2)
+    values = ["bad" if i in BAD else str(i) for i in range(200)]
+    with closing(broker), Application(tmp_path / "app", variables=broker.environment) as running:
+        found = running.run(tmp_path / "world", "values", servers=broker.servers, send=values)
+    assert found["error"] is None
+    assert sorted(row["x"] for row in found["rows"]) == sorted(set(range(200)) - set(BAD))
+    for letter in found["letters"]:
+        row, position = letter["row"], letter["position"]
+        assert row["value"] == "b'bad'"
+        assert [position[part] for part in ("topic", "partition", "offset")] == [
+            row[part] for part in ("topic", "partition", "offset")
+        ]
+    assert len(found["letters"]) == len(BAD)
+
+
 def test_both_actions_of_a_function_have_the_same_rows(
     application: Application, tmp_path: Path
 ) -> None:
@@ -92,6 +115,17 @@ def test_both_actions_of_a_function_have_the_same_rows(
     assert len(found["rows"]) == (200 - len(BAD)) * len(BATCHES)
     assert sorted(found["again"], key=repr) == sorted(found["rows"], key=repr)
     assert [letter["row"]["id"] for letter in found["letters"]] == bad_ids(BATCHES)
+
+
+def test_isolation_behind_the_shuffle_has_its_own_rows(
+    application: Application, tmp_path: Path
+) -> None:
+    settings = {"isolateFailures": "true"}
+    found = ran(application, tmp_path, "distinct", bad=True, settings=settings)
+    without = ran(application, tmp_path, "distinct", bad=False)
+    assert rows(found) == rows(without)
+    assert len(found["letters"]) == len(BAD) * len(BATCHES)
+    assert "are not isolated" not in found["log"]
 
 
 def test_too_many_bad_rows_fail_the_batch_and_stay(

@@ -68,7 +68,7 @@ def _python(rows: DataFrame) -> DataFrame:
 
 
 def _pandas(rows: DataFrame) -> DataFrame:
-    def numbers(v):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 (Spark reads no hints)
+    def numbers(v):  # type: ignore[no-untyped-def]
         return v.astype("int64")
 
     return rows.select("id", F.pandas_udf(numbers, "long")("v").alias("x"))
@@ -77,6 +77,10 @@ def _pandas(rows: DataFrame) -> DataFrame:
 def _broadcast(rows: DataFrame) -> DataFrame:
     static = rows.sparkSession.range(5).withColumnRenamed("id", "key")
     return rows.join(F.broadcast(static), "key").selectExpr("id", "id div w AS x")
+
+
+def _values(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("partition * 1000 + offset AS id", "cast(string(value) as int) AS x")
 
 
 def _several(rows: DataFrame) -> DataFrame:
@@ -134,6 +138,7 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
         CAST,
     ),
     "join": (_joined, "append", CAST),
+    "values": (_values, "append", CAST),
     "several rows": (_several, "append", CAST),
     "python": (_python, "append", "ValueError"),
     "pandas": (_pandas, "append", "ValueError"),
@@ -142,9 +147,7 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
 
 def repaired(rows: DataFrame) -> DataFrame:
     """The rows as a repaired program reads them: it throws for none."""
-    return rows.withColumns(
-        {"v": F.expr("if(v = 'bad', '0', v)"), "w": F.expr("if(w = 0, 1, w)")}
-    )
+    return rows.withColumns({"v": F.expr("if(v = 'bad', '0', v)"), "w": F.expr("if(w = 0, 1, w)")})
 
 
 def broken(rows: DataFrame) -> DataFrame:
@@ -161,6 +164,17 @@ def unchanged(rows: DataFrame) -> DataFrame:
 PROGRAMS = {"first": unchanged, "repaired": repaired, "broken": broken}
 
 
+def topic(spark: SparkSession, servers: str) -> DataFrame:
+    """The rows of a topic, in batches."""
+    rows = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
+    return (
+        rows.option("subscribe", "bad")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 100)
+        .load()
+    )
+
+
 def run(
     spark: SparkSession,
     folder: Path,
@@ -170,16 +184,22 @@ def run(
     aside: bool = True,
     change: Callable[[DataFrame], DataFrame] = unchanged,
     settings: Mapping[str, str] | None = None,
+    servers: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs the query on all files, a batch for each; returns the progress of its batches."""
-    for name, value in {"badRowsMax": "10000", **(settings or {})}.items():
+    """Runs the query on all files, a batch for each; returns the progress of its batches.
+
+    With ``servers`` the rows are texts in the topic ``bad`` of Kafka, in the column ``value``.
+    """
+    defaults = {"badRowsMax": "10000", "isolateFailures": "false"}
+    for name, value in (defaults | dict(settings or {})).items():
         spark.conf.set(f"{STATE}holdfast.{name}", value)
     spark.conf.set(f"{STATE}holdfast.badRows", "dead-letter" if aside else "fail")
     spark.conf.set(f"{STATE}holdfast.deadLetters", str(folder / "dead"))
     function, mode, _ = QUERIES[query]
-    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    rows = topic(spark, servers) if servers else files.parquet(str(folder / "in"))
     writer = (
-        function(change(rows.parquet(str(folder / "in"))))
+        function(change(rows))
         .writeStream.outputMode(mode)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)

@@ -1,8 +1,8 @@
 """Queries that bad rows break, in one application. Run as a program.
 
 Reads a line of JSON for each run from its standard input, and answers with another: the arguments
-of `bad_rows.run`, ``change`` as a name, and ``image``, a folder that first takes the place of the
-run's.
+of `bad_rows.run`, ``change`` as a name, ``image``, a folder that first takes the place of the run's,
+and ``send``, values that first go to the topic.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ def main() -> None:
         if image := wanted.pop("image", None):
             shutil.rmtree(folder)
             shutil.copytree(image, folder)
+        if values := wanted.pop("send", None):
+            sent = spark.createDataFrame([(value,) for value in values], "value string")
+            to = {"kafka.bootstrap.servers": wanted["servers"], "topic": "bad"}
+            sent.write.format("kafka").options(**to).save()
         change = PROGRAMS[wanted.pop("change", "first")]
         answer: dict[str, Any] = {"error": None}
         try:

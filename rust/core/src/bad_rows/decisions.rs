@@ -258,7 +258,9 @@ impl Batch {
         let digests: BTreeSet<&str> = found.iter().map(|row| row.digest.as_str()).collect();
         let lacks = |digest: &String| !digests.contains(digest.as_str());
         if entry.left_out.keys().any(lacks) {
-            return Some(format!("Another attempt found more bad rows in partition {partition}"));
+            return Some(format!(
+                "Another attempt found more bad rows in partition {partition}"
+            ));
         }
         let is_through = entry.is_through;
         if self.is_news(partition, found) {
@@ -301,7 +303,9 @@ impl Batch {
         self.actions.push(Action::Report(why.clone()));
         self.exceeded = Some(why.clone());
         if !self.has_job {
-            self.partitions.values_mut().for_each(|one| one.left_out.clear());
+            self.partitions
+                .values_mut()
+                .for_each(|one| one.left_out.clear());
             self.changes.push(Change::Revert);
         }
         Some(why)
@@ -310,7 +314,8 @@ impl Batch {
     fn settle(&mut self, part: Part, found: Vec<Found>) {
         let entry = self.partitions.entry(part.partition).or_default();
         for row in found {
-            self.letters.extend(row.letter.map(|letter| (row.digest.clone(), letter)));
+            self.letters
+                .extend(row.letter.map(|letter| (row.digest.clone(), letter)));
             entry.left_out.insert(row.digest, row.positions);
         }
         self.actions.push(Action::Suspect(vec![part.partition]));

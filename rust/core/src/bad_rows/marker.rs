@@ -52,7 +52,11 @@ impl Marker {
     pub(super) fn new(form: &str) -> Self {
         let form = form.to_owned();
         let (version, rows) = (VERSION, BTreeMap::new());
-        Self { version, form, rows }
+        Self {
+            version,
+            form,
+            rows,
+        }
     }
 
     /// Rows that were set aside.

@@ -112,7 +112,12 @@ impl Run {
         Self::begin(model, durable, program, machine)
     }
 
-    fn begin(model: &Model, durable: &mut Durable, program: Program, machine: bad_rows::Run) -> Self {
+    fn begin(
+        model: &Model,
+        durable: &mut Durable,
+        program: Program,
+        machine: bad_rows::Run,
+    ) -> Self {
         let is_same = durable.program == Some(program);
         let mut run = Self {
             machine,
@@ -141,7 +146,11 @@ impl Run {
             durable.program = (!durable.begun).then_some(program);
         }
         durable.begun = true;
-        let mut world = World { model, durable, run: &mut run };
+        let mut world = World {
+            model,
+            durable,
+            run: &mut run,
+        };
         world.tell(Fact::Begin(Box::new(plan)));
         world.tell(Fact::StageBegan(0, PARTITIONS as u32));
         run
@@ -298,7 +307,10 @@ impl World<'_> {
         let Some((p, index)) = self.find(part) else {
             return;
         };
-        let named = answer.named.iter().map(|digest| bit(digest.parse().unwrap()));
+        let named = answer
+            .named
+            .iter()
+            .map(|digest| bit(digest.parse().unwrap()));
         let attempt = &mut self.run.partitions[p].attempts[index];
         attempt.phase = Phase::Delivering;
         attempt.left_out = named.sum::<Rows>() & ROWS[p];
@@ -319,7 +331,12 @@ impl World<'_> {
     /// An attempt has read its partition.
     pub fn settle(&mut self, p: usize, index: usize) {
         let attempt = &mut self.run.partitions[p].attempts[index];
-        let Attempt { number, left_out, found, .. } = *attempt;
+        let Attempt {
+            number,
+            left_out,
+            found,
+            ..
+        } = *attempt;
         if self.model.is(Mutant::SettlesNothing) {
             attempt.phase = Phase::Settled;
             return;

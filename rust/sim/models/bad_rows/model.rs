@@ -142,9 +142,8 @@ pub fn invariants() -> Vec<Claim> {
         // Unless too many rows are bad, or an earlier program may have delivered a row that throws now.
         Claim::always(GOES_ON, |model, state| {
             let failed = state.run.as_ref().filter(|run| run.has_failed);
-            failed.is_none_or(|run| {
-                model.moods || run.is_closed || run.exceeds(model, state.program)
-            })
+            failed
+                .is_none_or(|run| model.moods || run.is_closed || run.exceeds(model, state.program))
         }),
         Claim::always(NOTHING_STAYS, |model, state| {
             let failed = state.run.as_ref().filter(|run| run.has_failed);
@@ -161,10 +160,13 @@ pub fn invariants() -> Vec<Claim> {
 /// Events that must happen in some history, or the histories are too tame.
 pub fn reached() -> [Claim; 3] {
     [
-        Claim::sometimes("all batches are committed with dead letters", |model, state| {
-            let is_done = state.durable.committed == model.batches;
-            is_done && state.rows().filter(|(_, letters)| *letters > 0).count() > 2
-        }),
+        Claim::sometimes(
+            "all batches are committed with dead letters",
+            |model, state| {
+                let is_done = state.durable.committed == model.batches;
+                is_done && state.rows().filter(|(_, letters)| *letters > 0).count() > 2
+            },
+        ),
         Claim::sometimes("a repaired program repeats a marker", |_, state| {
             let is_repaired = state.program == Program::Repaired;
             let mut runs = state.run.iter();

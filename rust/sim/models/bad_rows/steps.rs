@@ -45,8 +45,11 @@ impl stateright::Model for Model {
             let allowed = programs.filter(|one| *one == state.program || state.changes > 0);
             // A query that failed needs another program.
             let failed = state.run.is_some();
-            return actions
-                .extend(allowed.filter(|one| !failed || *one != state.program).map(Action::Start));
+            return actions.extend(
+                allowed
+                    .filter(|one| !failed || *one != state.program)
+                    .map(Action::Start),
+            );
         };
         if state.crashes > 0 {
             actions.push(Action::Crash);
@@ -103,7 +106,11 @@ impl stateright::Model for Model {
             _ => {}
         }
         let run = state.run.as_mut()?;
-        let mut world = World { model: self, durable, run };
+        let mut world = World {
+            model: self,
+            durable,
+            run,
+        };
         match action {
             Action::WriteSink => world.write(),
             Action::Launch(p) => world.launch(p),

@@ -117,7 +117,7 @@ public final class HoldfastConf {
     isolationMaxRatio = Double.parseDouble(found(get, "isolation_max_ratio"));
     isolationMaxBytes = bytes(get, "isolation_max_bytes");
     isolationRerunsPark = found(get, "isolation_rerun").equals("at-least-once");
-    badRowsMax = bytes(get, "bad_rows_max");
+    badRowsMax = Long.parseLong(found(get, "bad_rows_max"));
     badRowsMaxRatio = Double.parseDouble(found(get, "bad_rows_max_ratio"));
     deadLetters = deadLetters(get);
     if (setsRowsAside(get) && deadLetters.equals(NONE)) {
@@ -217,6 +217,7 @@ public final class HoldfastConf {
       return switch (declared.get("type").asText()) {
         case "flag" -> found.equals("true") || found.equals("false");
         case "path" -> !found.isEmpty();
+        case "count" -> Long.parseLong(found) >= declared.get("least").asLong();
         case "share" -> Double.parseDouble(found) > 0 && Double.parseDouble(found) <= 1;
         // The other bounds are the bounds of the options in Python. Tests set smaller sizes.
         case "size" ->

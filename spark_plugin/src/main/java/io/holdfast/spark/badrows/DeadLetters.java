@@ -36,7 +36,7 @@ import org.slf4j.LoggerFactory;
  * A file is complete or not there, and writing it again makes the same file.
  */
 record DeadLetters(String folder, UUID query, int source)
-    implements QueryRun.DeadLetters {
+    implements QueryRun.Publisher {
   private static final Logger LOG = LoggerFactory.getLogger(DeadLetters.class);
   private static final ObjectMapper JSON = new ObjectMapper();
 

@@ -126,7 +126,7 @@ public final class DecisionService {
 
   /** Like {@link #run}, for bad rows of one source. The folder has their markers. */
   public QueryRun rowsRun(
-      UUID id, Path folder, Supplier<Configuration> conf, QueryRun.DeadLetters letters) {
+      UUID id, Path folder, Supplier<Configuration> conf, QueryRun.Publisher letters) {
     return current(
         id, folder, () -> QueryRun.ofRows(id, folder, conf.get(), letters, events, writers));
   }

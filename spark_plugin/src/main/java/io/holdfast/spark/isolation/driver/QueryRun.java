@@ -25,7 +25,7 @@ public final class QueryRun {
   private static final Logger LOG = LoggerFactory.getLogger(QueryRun.class);
 
   /** Writes the dead letters of a batch, from its marker. */
-  public interface DeadLetters {
+  public interface Publisher {
     boolean has(long batch);
 
     void publish(long batch, String marker);
@@ -34,7 +34,7 @@ public final class QueryRun {
   final UUID id;
   private final Path checkpoint;
   private final Supplier<Machine> opened;
-  private final DeadLetters letters;
+  private final Publisher letters;
   private final SerializableConfiguration conf;
   private final SparkEvents events;
   private final Executor writers;
@@ -66,7 +66,7 @@ public final class QueryRun {
       Path checkpoint,
       Configuration conf,
       Supplier<Machine> opened,
-      DeadLetters letters,
+      Publisher letters,
       SparkEvents events,
       Executor writers) {
     this.id = id;
@@ -89,7 +89,7 @@ public final class QueryRun {
       UUID id,
       Path folder,
       Configuration conf,
-      DeadLetters letters,
+      Publisher letters,
       SparkEvents events,
       Executor writers) {
     Supplier<Machine> opened = () -> Machine.ofRows(folder, conf);
@@ -167,7 +167,7 @@ public final class QueryRun {
 
   /** Writes the dead letters of committed batches, up to the newest one that has them. */
   public static void publish(
-      Path markers, Configuration conf, long committed, DeadLetters letters) {
+      Path markers, Configuration conf, long committed, Publisher letters) {
     Machine machine = Machine.ofRows(markers, conf);
     List<Long> missing = new ArrayList<>();
     for (long batch : machine.batches) {
