@@ -140,7 +140,7 @@ PLUGIN = Path(__file__).resolve().parents[2] / "spark_plugin" / "src"
 JAVA_ORDER = (
     *("storage", "merged", "minor", "plan", "sparklog", "rpc", "staging", "copies"),
     *("executor", "store"),
-    *("isolation.task", "isolation.driver", "isolation.show", "isolation.plan"),
+    *("isolation.task", "isolation.driver", "isolation.show", "isolation.plan", "badrows"),
     *("ui", "moves", "driver"),
 )
 JAVA_NAME = re.compile(r"\bio\.holdfast\.spark\.((?:[a-z]\w*\.)*[a-z]\w*)\.[A-Z]")
