@@ -16,6 +16,7 @@ from holdfast._core import NewerFormatError, __version__
 from holdfast._jars import UnsupportedSparkError
 from holdfast._options import OPTIONS, Option
 from holdfast.cli import (
+    bad_rows,
     checkpoints,
     cost,
     doctor,
@@ -119,6 +120,13 @@ def parser() -> argparse.ArgumentParser:
     parked.add_arguments(waiting)
     waiting.set_defaults(run=parked.show)
 
+    aside = commands.add_parser(
+        "dead-letters",
+        help="print how many rows queries have set aside (bad_rows), by batch and error",
+    )
+    aside.add_argument("folder", help="folder of one query or of all: a path, or a URI")
+    aside.set_defaults(run=bad_rows.show)
+
     held = commands.add_parser(
         "quarantine",
         help="print the regions of a pipeline that are in quarantine (quarantine_after), or the "
@@ -186,7 +194,7 @@ def _add_option(command: argparse.ArgumentParser, flag: str, option: Option) -> 
 
 
 def _add_json(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
-    command.add_argument("--json", action="store_true", help="print one JSON document")
+    command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -255,6 +255,9 @@ ON_THEIR_OWN = {
         Step("terminal", "$ holdfast leave checkpoints/clicks"),
     ),
     "docs/stores/isolation.md": (
+        Step("program", "from pathlib import Path\n\nfrom pyspark.sql import", "readings.py"),
+        Step("printed", "readings 0: [20.0, 21.0]"),
+        Step("terminal", "$ holdfast dead-letters dead\n", varies=r"[0-9a-f-]{36}"),
         Step("program", "from contextlib import suppress\nfrom pathlib import Path", "orders.py"),
         Step("printed", "batch 0: [(1, 1),"),
         Step(

@@ -197,6 +197,16 @@ def of_parked(document: Mapping[str, Any]) -> Table:
     )
 
 
+def of_dead_letters(found: Sequence[Mapping[str, Any]]) -> Table:
+    """Return one line per batch and error, and one with the number of all rows."""
+    return _table(
+        [*found, {"query": "total", "rows": sum(one["rows"] for one in found)}],
+        "query, source, batch, error class, rows, first error",
+        words={"query", "error class", "first error"},
+        of={},
+    )
+
+
 def of_quarantine(document: Mapping[str, Any]) -> Table:
     """Return one line per region in quarantine."""
     return _table(
