@@ -73,6 +73,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "scale": scale.plans,
     "memory": memory.plans,
     "isolation": settings.plans_of_isolation,
+    "bad-rows": settings.plans_of_bad_rows,
     "copies": settings.plans_of_copies,
     "moves": partial(moves.plans, copies=True),
     "repartition": partial(moves.plans, copies=False),
@@ -106,6 +107,7 @@ suites:
   scale    the driver with 10, 100 and 1,000 simulated executors, on a store that counts requests
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   isolation  single batches with and without isolation of failures, on 20 and 200 partitions
+  bad-rows  the same with and without a guard for bad rows, on 20 partitions
   copies   the same with and without copies of commits, on three executors and an S3 server
   moves    adopt and leave, beside the offline repartition of the same RocksDB state (Spark 4.3)
   repartition  200 to 400 to 150 partitions, and the first batches behind, beside the same

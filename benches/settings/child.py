@@ -29,6 +29,7 @@ def run(spec: dict[str, Any], report: Reporter) -> None:
         extra={
             "spark.sql.streaming.pollingDelay": _POLL,
             "spark.sql.streaming.minBatchesToRetain": "10",
+            "spark.sql.streaming.stateStore.holdfast.deadLetters": f"{spec['folder']}/dead",
             **spec["settings"],
         },
     )

@@ -163,6 +163,23 @@ def plans_of_isolation(options: argparse.Namespace, folder: Path) -> Iterator[Pl
         )
 
 
+def plans_of_bad_rows(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
+    """Yield the plan with and without a guard for bad rows."""
+    yield _plan(
+        folder,
+        name="bad-rows",
+        without="not guarded",
+        setting="badRows",
+        values=("dead-letter", "fail"),
+        master="local[2,4]",
+        on_s3=False,
+        at_most=1.01,
+        partitions=20,
+        pairs=10 if options.quick else 60,
+        rows=200_000,
+    )
+
+
 def plans_of_copies(options: argparse.Namespace, folder: Path) -> Iterator[Plan]:
     """Yield the plan with and without copies of commits, on three executors."""
     yield _plan(

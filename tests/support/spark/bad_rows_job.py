@@ -1,8 +1,8 @@
 """Queries that bad rows break, in one application. Run as a program.
 
-Reads a line of JSON for each run from its standard input, and answers with another: the arguments
-of `bad_rows.run`, ``change`` as a name, ``image``, a folder that first takes the place of the run's,
-and ``send``, values that first go to the topic.
+Reads a line of JSON for each run from its standard input, and answers with another. It has the
+arguments of `bad_rows.run`, ``change`` as a name, ``image``, a folder that first takes the place of
+the run's, and ``send``, values that first go to the topic.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import io.holdfast.spark.storage.Storage;
 import io.holdfast.spark.storage.Storages;
 import java.io.IOException;
 import java.nio.file.Files;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
@@ -105,8 +106,9 @@ record DeadLetters(String folder, UUID query, int source)
             .add("position", POSITION)
             .add("error_class", DataTypes.StringType)
             .add("error", DataTypes.StringType)
-            .add("at", DataTypes.TimestampType)
-            .add("row", form);
+            .add("at", DataTypes.TimestampType);
+    // Parquet has no struct without columns, and a query may read none.
+    schema = form.isEmpty() ? schema : schema.add("row", form);
     SparkSession session = SparkSession.active();
     Configuration hadoop = session.sessionState().newHadoopConf();
     java.nio.file.Path local = Files.createTempDirectory("holdfast-dead-letters");
@@ -163,8 +165,7 @@ record DeadLetters(String folder, UUID query, int source)
                 : type.equals(DataTypes.IntegerType) ? (Object) found.asInt() : found.asLong();
       }
     }
-    return new GenericInternalRow(
-        new Object[] {
+    Object[] values = {
           batch,
           source,
           new GenericInternalRow(place),
@@ -172,6 +173,7 @@ record DeadLetters(String folder, UUID query, int source)
           UTF8String.fromString(letter.get("error").asText()),
           letter.get("at_ms").asLong() * 1000,
           row
-        });
+        };
+    return new GenericInternalRow(form.isEmpty() ? Arrays.copyOf(values, 6) : values);
   }
 }

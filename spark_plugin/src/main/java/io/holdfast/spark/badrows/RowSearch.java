@@ -28,6 +28,9 @@ final class RowSearch implements SourceInput {
   /** The driver hears of bad rows early, if most rows are bad and there are so many. */
   private static final int MANY = 100;
 
+  /** Parts of rows that fail together. A trial that fails may cost a Python worker, others are cheap. */
+  private static final int PARTS = 8;
+
   private final RDD<InternalRow> stage;
   private final Partition split;
   private final TaskContext task;
@@ -99,7 +102,7 @@ final class RowSearch implements SourceInput {
       }
       int suspect = block.last[0];
       if (readsAhead || !isBad(suspect, trial(suspect, suspect + 1))) {
-        halve(from, block.size(), failure);
+        divide(from, block.size(), failure);
         return;
       }
       // The stage took all rows before this one without an error.
@@ -108,16 +111,18 @@ final class RowSearch implements SourceInput {
   }
 
   /** Rows of a range fail together. */
-  private void halve(int from, int to, Throwable failure) {
+  private void divide(int from, int to, Throwable failure) {
     if (to - from == 1) {
       isBad(from, failure);
       return;
     }
-    int middle = (from + to) >>> 1;
-    for (int[] half : new int[][] {{from, middle}, {middle, to}}) {
-      Throwable failed = trial(half[0], half[1]);
+    int parts = Math.min(PARTS, to - from);
+    for (int part = 0; part < parts; part++) {
+      int begin = from + (to - from) * part / parts;
+      int end = from + (to - from) * (part + 1) / parts;
+      Throwable failed = trial(begin, end);
       if (failed != null) {
-        halve(half[0], half[1], failed);
+        divide(begin, end, failed);
       }
     }
   }

@@ -18,6 +18,7 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.Partial$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.datasources.v2.V2TableWriteExec;
 import org.apache.spark.sql.execution.exchange.BroadcastExchangeLike;
 import org.apache.spark.sql.execution.exchange.Exchange;
@@ -25,6 +26,7 @@ import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
 import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
+import org.apache.spark.sql.types.StructField;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.PartialFunction$;
@@ -219,8 +221,14 @@ public final class SetRowsAside {
     if (failures < 2) {
       return "a task has one attempt; set spark.task.maxFailures, or local[n,4] as the master";
     }
-    if (nodes.stream().filter(SetRowsAside::isSource).map(SparkPlan::schema).distinct().count() > 1) {
+    List<SparkPlan> sources = nodes.stream().filter(SetRowsAside::isSource).toList();
+    if (sources.stream().map(SparkPlan::schema).distinct().count() > 1) {
       return "it joins streams with other columns by union";
+    }
+    for (StructField column : sources.get(0).schema().fields()) {
+      if (!new ParquetFileFormat().supportDataType(column.dataType())) {
+        return "Parquet has no column " + column.name() + " of type " + column.dataType().sql();
+      }
     }
     for (SparkPlan node : nodes) {
       String name = node.getClass().getSimpleName();
