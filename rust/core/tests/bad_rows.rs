@@ -74,7 +74,9 @@ impl Driver {
         ));
         self.tell(Fact::Began(part(task, 1).attempt, 100));
         match &self.tell(Fact::Asks(part(task, 1), 100))[..] {
-            [Action::Answer(_, answer)] => (answer.searches, answer.named.clone()),
+            [Action::Answer(_, answer)] | [Action::Report(_), Action::Answer(_, answer)] => {
+                (answer.searches, answer.named.clone())
+            }
             other => panic!("{other:?}"),
         }
     }

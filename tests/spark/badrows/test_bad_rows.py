@@ -17,12 +17,22 @@ from support.spark.bad_rows_application import Application
 from support.spark.java_side import skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.versions]
 
 BATCHES = range(3)
-EVERYDAY = {"cast", "windows", "join", "counts"}
+EVERYDAY = {"observed", "windows", "join", "counts"}
 #: Queries that read the column with the numbers of rows.
-READ_IDS = {"cast", "division", "index", "filter", "explode", "broadcast", "python", "pandas"}
+READ_IDS = {
+    "cast",
+    "observed",
+    "division",
+    "index",
+    "filter",
+    "explode",
+    "broadcast",
+    "python",
+    "pandas",
+}
 #: Bad rows of these queries cost a Python worker in each trial.
 SLOW = {"python", "pandas"}
 #: They read the input on two ways.
@@ -53,6 +63,10 @@ def watermarks(found: Any) -> list[Any]:
     return [one.get("eventTime", {}).get("watermark") for one in found["progress"]]
 
 
+def observed(found: Any) -> list[Any]:
+    return [one.get("observedMetrics") for one in found["progress"]]
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -68,6 +82,7 @@ def test_a_query_has_the_rows_of_a_run_without_bad_rows(
     without = ran(application, tmp_path, query, bad=False)
     assert rows(found) == rows(without)
     assert watermarks(found) == watermarks(without)
+    assert observed(found) == observed(without)
     assert len(found["letters"]) == TWICE.get(query, len(BAD)) * len(BATCHES)
     if query in READ_IDS:
         assert [letter["row"]["id"] for letter in found["letters"]] == bad_ids(BATCHES)

@@ -86,11 +86,13 @@ def test_a_driver_is_killed(tmp_path: Path, sink: str, every: bool) -> None:
                 assert wrong(found, change) == [], (place, change, json.dumps(found["letters"]))
                 tried += 1
             if re.search(r"commits/1$", place):
-                # A row that throws now may be in the sink.
+                # A row that throws now may be in the sink. Spark's file sink knows that it is.
                 folder = tmp_path / "world"
                 more = {"sink": sink, "image": str(image)}
                 found = application.run(folder, "cast", change="broken", **more)
-                assert "They are not set aside" in found["error"]
-                found = application.run(folder, "cast", sink=sink)
-                assert (found["error"], wrong(found, "first")) == (None, [])
+                if sink != "parquet":
+                    assert "CAST_INVALID_INPUT" in found["error"]
+                    assert "They are not set aside" in found["log"]
+                    found = application.run(folder, "cast", sink=sink)
+                assert (found["error"], wrong(found, "broken")) == (None, [])
     assert tried >= 10, places

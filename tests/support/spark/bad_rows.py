@@ -96,6 +96,11 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
         "append",
         "INVALID_ARRAY_INDEX",
     ),
+    "observed": (
+        lambda rows: _cast(rows).observe("seen", F.count("*").alias("rows"), F.sum("x").alias("x")),
+        "append",
+        CAST,
+    ),
     "filter": (lambda rows: rows.where("cast(v as int) % 2 = 0").select("id"), "append", CAST),
     "explode": (
         lambda rows: rows.selectExpr("id", "explode(sequence(1, 1 + cast(v as int) % 3)) AS x"),

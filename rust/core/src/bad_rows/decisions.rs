@@ -168,10 +168,15 @@ impl Batch {
             return self.actions.push(Action::Refuse(part, why));
         }
         let (stage, task) = (part.attempt.stage, part.attempt.task);
+        let has_failed = self.failed.contains(&(stage, task));
+        if has_failed && self.is_closed() {
+            let why = self.may_be_elsewhere(part.partition, "run with another program");
+            self.actions.push(Action::Report(why));
+        }
         let named = self.named(part.partition);
         let count: usize = named.values().map(Vec::len).sum();
         let answer = Answer {
-            searches: self.failed.contains(&(stage, task)) && !self.is_closed(),
+            searches: has_failed && !self.is_closed(),
             rows_max: self.plan.limits.rows.saturating_sub(count as u64),
             named: named.into_keys().collect(),
         };
@@ -264,18 +269,21 @@ impl Batch {
         }
         let is_through = entry.is_through;
         if self.is_news(partition, found) {
-            let number = self.number;
             if is_through || self.is_closed() {
                 let place = if is_through { "job" } else { "run" };
-                return Some(format!(
-                    "Rows of partition {partition} of {} fail now, and an earlier {place} of batch \
-                     {number} may have given them to the sink. They are not set aside.",
-                    self.plan.source
-                ));
+                return Some(self.may_be_elsewhere(partition, place));
             }
             return self.exceeds(partition, found, input);
         }
         None
+    }
+
+    fn may_be_elsewhere(&self, partition: u32, place: &str) -> String {
+        format!(
+            "Rows of partition {partition} of {} fail now, and an earlier {place} of batch {} may have \
+             given them to the sink. They are not set aside.",
+            self.plan.source, self.number
+        )
     }
 
     /// Too many rows are bad: the batch fails, as if no row had been set aside.

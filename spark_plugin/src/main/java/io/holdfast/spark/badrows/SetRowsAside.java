@@ -17,6 +17,7 @@ import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Partial$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.datasources.v2.V2TableWriteExec;
@@ -56,7 +57,8 @@ public final class SetRowsAside {
           "ArrowEvalPythonExec",
           "BroadcastHashJoinExec",
           "BroadcastNestedLoopJoinExec",
-          "EventTimeWatermarkExec");
+          "EventTimeWatermarkExec",
+          "CollectMetricsExec");
 
   private final DecisionService decisions;
   private final SparkContext spark;
@@ -72,13 +74,13 @@ public final class SetRowsAside {
   public SparkPlan apply(SparkPlan plan) {
     MicroBatchExecution query = queryOfThread(spark);
     IncrementalExecution batch = query == null ? null : query.lastExecution();
-    if (batch == null || !isPlanOf(batch, plan)) {
+    if (batch == null) {
       return plan;
     }
     List<SparkPlan> tops = new ArrayList<>();
     tops.add(plan instanceof V2TableWriteExec ? plan.children().head() : plan);
     collect(plan, tops);
-    Batch of = new Batch(query, batch, plan);
+    Batch of = new Batch(query, batch);
     SparkPlan guarded = plan;
     int source = 0;
     for (SparkPlan top : tops) {
@@ -91,7 +93,7 @@ public final class SetRowsAside {
   }
 
   /** A micro-batch of a query. */
-  private record Batch(MicroBatchExecution query, IncrementalExecution execution, SparkPlan plan) {
+  private record Batch(MicroBatchExecution query, IncrementalExecution execution) {
     UUID run() {
       return execution.runId();
     }
@@ -137,13 +139,6 @@ public final class SetRowsAside {
     return query instanceof MicroBatchExecution batches ? batches : null;
   }
 
-  /** A function for foreachBatch may plan other queries on the same thread. */
-  private static boolean isPlanOf(IncrementalExecution batch, SparkPlan plan) {
-    return plan.logicalLink().isDefined()
-        && batch.sparkPlan().logicalLink().isDefined()
-        && plan.logicalLink().get() == batch.sparkPlan().logicalLink().get();
-  }
-
   private static List<SparkPlan> children(SparkPlan node) {
     return CollectionConverters.asJava(node.children());
   }
@@ -167,7 +162,7 @@ public final class SetRowsAside {
     return nodes;
   }
 
-  /** A leaf with rows of a stream. */
+  /** A leaf with rows of a stream. No function for foreachBatch has one in its own queries. */
   private static boolean isSource(SparkPlan node) {
     return node.children().isEmpty()
         && node.logicalLink().exists(logical -> logical.isStreaming());
@@ -183,7 +178,7 @@ public final class SetRowsAside {
             folder,
             () -> plan.session().sessionState().newHadoopConf(),
             letters);
-    String why = whyNot(nodes, batch);
+    String why = whyNot(nodes);
     if (why != null) {
       if (run.mayWarn()) {
         LOG.warn(
@@ -215,11 +210,14 @@ public final class SetRowsAside {
         PartialFunction$.MODULE$.fromFunction(node -> node == top ? stage : node));
   }
 
-  private String whyNot(List<SparkPlan> nodes, Batch batch) {
+  private String whyNot(List<SparkPlan> nodes) {
     int failures =
         spark.taskScheduler() instanceof TaskSchedulerImpl tasks ? tasks.maxTaskFailures() : 1;
     if (failures < 2) {
       return "a task has one attempt; set spark.task.maxFailures, or local[n,4] as the master";
+    }
+    if (nodes.stream().anyMatch(node -> node instanceof AdaptiveSparkPlanExec)) {
+      return "Spark plans it while it runs; switch spark.sql.adaptive.enabled off";
     }
     List<SparkPlan> sources = nodes.stream().filter(SetRowsAside::isSource).toList();
     if (sources.stream().map(SparkPlan::schema).distinct().count() > 1) {
