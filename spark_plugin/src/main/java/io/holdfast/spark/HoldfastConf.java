@@ -97,9 +97,15 @@ public final class HoldfastConf {
    */
   public final int isolationAttempts = 2;
 
-  public final long badRowsMax; // rows of one source in a batch
-  public final double badRowsMaxRatio; // of the rows of that source
-  public final String deadLetters;
+  /**
+   * Bounds on bad rows of one source in a batch, and their place.
+   *
+   * @param ratio of the rows of the source
+   * @param deadLetters a folder
+   */
+  public record BadRows(long max, double ratio, String deadLetters) {}
+
+  public final BadRows badRows;
 
   public HoldfastConf(Map<String, String> values) {
     BinaryOperator<String> get = values::getOrDefault;
@@ -117,10 +123,12 @@ public final class HoldfastConf {
     isolationMaxRatio = Double.parseDouble(found(get, "isolation_max_ratio"));
     isolationMaxBytes = bytes(get, "isolation_max_bytes");
     isolationRerunsPark = found(get, "isolation_rerun").equals("at-least-once");
-    badRowsMax = Long.parseLong(found(get, "bad_rows_max"));
-    badRowsMaxRatio = Double.parseDouble(found(get, "bad_rows_max_ratio"));
-    deadLetters = deadLetters(get);
-    if (setsRowsAside(get) && deadLetters.equals(NONE)) {
+    badRows =
+        new BadRows(
+            Long.parseLong(found(get, "bad_rows_max")),
+            Double.parseDouble(found(get, "bad_rows_max_ratio")),
+            deadLetters(get));
+    if (setsRowsAside(get) && badRows.deadLetters().equals(NONE)) {
       throw new IllegalArgumentException(
           "badRows=dead-letter needs "
               + key(DECLARED.get("dead_letters"))

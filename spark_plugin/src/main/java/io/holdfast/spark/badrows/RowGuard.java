@@ -26,7 +26,7 @@ record RowGuard(
     DecisionService decisions,
     QueryRun run,
     GuardKey key,
-    HoldfastConf conf,
+    HoldfastConf.BadRows bounds,
     List<SparkPlan> sources,
     boolean readsAhead,
     boolean rerun,
@@ -64,7 +64,7 @@ record RowGuard(
         same,
         retained,
         Map.of(
-            "rows", conf.badRowsMax, "perMillion", Math.round(conf.badRowsMaxRatio * 1_000_000)));
+            "rows", bounds.max(), "perMillion", Math.round(bounds.ratio() * 1_000_000)));
   }
 
   private String form() {

@@ -171,7 +171,7 @@ public final class SetRowsAside {
   private SparkPlan guarded(
       SparkPlan plan, SparkPlan top, List<SparkPlan> nodes, Batch batch, int source) {
     Path folder = new Path(batch.checkpoint(), "bad-rows/" + source);
-    DeadLetters letters = new DeadLetters(conf.deadLetters, batch.query().id(), source);
+    DeadLetters letters = new DeadLetters(conf.badRows.deadLetters(), batch.query().id(), source);
     QueryRun run =
         decisions.rowsRun(
             batch.run(),
@@ -195,7 +195,7 @@ public final class SetRowsAside {
             decisions,
             run,
             new GuardKey(batch.run(), batch.number(), -1 - source),
-            conf,
+            conf.badRows,
             nodes.stream().filter(SetRowsAside::isSource).toList(),
             nodes.stream().anyMatch(node -> node instanceof EvalPythonExec),
             decisions.isRerun(batch.checkpoint(), batch.number()),
