@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -72,7 +73,7 @@ def observed(found: Any) -> list[Any]:
     [
         pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.full)
         for name in QUERIES
-        if name not in SLOW | {"union", "values", "several rows"}
+        if name not in SLOW | {"union", "named", "values", "several rows"}
     ],
 )
 def test_a_query_has_the_rows_of_a_run_without_bad_rows(
@@ -88,7 +89,7 @@ def test_a_query_has_the_rows_of_a_run_without_bad_rows(
         assert [letter["row"]["id"] for letter in found["letters"]] == bad_ids(BATCHES)
     for letter in found["letters"]:
         assert letter["error_class"] in {QUERIES[query][2], "DIVIDE_BY_ZERO"}
-        assert letter["position"]["file"].endswith(f"{letter['batch']:03}-0.parquet")
+        assert letter["position"]["file"].endswith(f"{letter['batch']:03}.parquet")
         assert letter["position"]["row"] in BAD
     assert [batch["numInputRows"] for batch in found["progress"]][: len(BATCHES)] == [
         (2 if query == "join" else 1) * 200
@@ -121,6 +122,26 @@ def test_rows_of_kafka_are_named_by_topic_partition_and_offset(
             row[part] for part in ("topic", "partition", "offset")
         ]
     assert len(found["letters"]) == len(BAD)
+
+
+def test_rows_of_several_files_keep_their_names(application: Application, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for file in range(3):
+        lines = [
+            json.dumps({"id": 1000 * file + i, "v": "bad" if i in BAD else str(i)})
+            for i in range(200)
+        ]
+        (tmp_path / f"in/{file}.json").write_text("\n".join(lines))
+    # Small files are one partition of Spark.
+    found = application.run(tmp_path, "named", source="json", files_per_batch=3)
+    assert found["error"] is None, found["log"][-10_000:]
+    assert all(row["f"] == f"{row['id'] // 1000}.json" for row in found["rows"])
+    assert len(found["rows"]) == 3 * (200 - len(BAD))
+    for letter in found["letters"]:
+        position, id_ = letter["position"], letter["row"]["id"]
+        assert position["file"].endswith(f"/{id_ // 1000}.json")
+        assert position["row"] == id_ % 1000
+    assert len(found["letters"]) == 3 * len(BAD)
 
 
 def test_both_actions_of_a_function_have_the_same_rows(

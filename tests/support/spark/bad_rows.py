@@ -28,7 +28,7 @@ CAST = "CAST_INVALID_INPUT"
 ZERO = "DIVIDE_BY_ZERO"
 
 
-def feed(folder: Path, batches: range, *, bad: bool, files: int = 1) -> None:
+def feed(folder: Path, batches: range, *, bad: bool) -> None:
     """Adds a file for each batch, with or without the rows that are bad."""
     folder.mkdir(exist_ok=True)
     for batch in batches:
@@ -46,15 +46,20 @@ def feed(folder: Path, batches: range, *, bad: bool, files: int = 1) -> None:
         types = [pa.int64(), pa.int64(), pa.string(), pa.int32(), pa.timestamp("us", "UTC")]
         names = [column.split()[0] for column in SCHEMA.split(", ")]
         schema = pa.schema(list(zip(names, types, strict=True)))
-        for number in range(files):
-            table = pa.Table.from_pylist(rows[number::files], schema)
-            pq.write_table(table, folder.parent / "staged")
-            os.rename(folder.parent / "staged", folder / f"{batch:03}-{number}.parquet")
-            os.utime(folder / f"{batch:03}-{number}.parquet", times=(batch, batch))
+        file = folder / f"{batch:03}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows, schema), folder.parent / "staged")
+        (folder.parent / "staged").rename(file)
+        os.utime(file, times=(batch, batch))
 
 
 def _cast(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("id", "cast(v as int) AS x")
+
+
+def _named(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr(
+        "id", "cast(v as int) AS x", "regexp_extract(input_file_name(), '[^/]+$', 0) AS f"
+    )
 
 
 def _joined(rows: DataFrame) -> DataFrame:
@@ -143,6 +148,7 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
         CAST,
     ),
     "join": (_joined, "append", CAST),
+    "named": (_named, "append", CAST),
     "values": (_values, "append", CAST),
     "several rows": (_several, "append", CAST),
     "python": (_python, "append", "ValueError"),
@@ -186,6 +192,8 @@ def run(
     query: str,
     *,
     sink: str = "parquet",
+    source: str = "parquet",
+    files_per_batch: int = 1,
     aside: bool = True,
     change: Callable[[DataFrame], DataFrame] = unchanged,
     settings: Mapping[str, str] | None = None,
@@ -201,8 +209,8 @@ def run(
     spark.conf.set(f"{STATE}holdfast.badRows", "dead-letter" if aside else "fail")
     spark.conf.set(f"{STATE}holdfast.deadLetters", str(folder / "dead"))
     function, mode, _ = QUERIES[query]
-    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-    rows = topic(spark, servers) if servers else files.parquet(str(folder / "in"))
+    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files_per_batch)
+    rows = topic(spark, servers) if servers else files.format(source).load(str(folder / "in"))
     writer = (
         function(change(rows))
         .writeStream.outputMode(mode)

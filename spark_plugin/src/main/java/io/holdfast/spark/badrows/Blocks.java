@@ -31,14 +31,30 @@ final class Blocks {
   private final int[] kafka; // columns with topic, partition and offset; null without
   private final int partition;
 
-  private Object ahead; // a row of the next block
+  /** The part of a file that is read, as functions such as {@code input_file_name} see it. */
+  private record Part(String file, long start, long length) {
+    static Part now() {
+      InputFileBlockHolder$ holder = InputFileBlockHolder$.MODULE$;
+      return new Part(
+          holder.getInputFilePath().toString(), holder.getStartOffset(), holder.getLength());
+    }
 
-  /** Rows of earlier blocks, of all and of the same file. */
+    void show() {
+      if (!file.isEmpty()) {
+        InputFileBlockHolder$.MODULE$.set(file, start, length);
+      }
+    }
+  }
+
+  private Object ahead; // a row of the next block
+  private Part partAhead;
+
+  /** Rows of earlier blocks, of all and of the same part. */
   private long before;
 
-  private long beforeOfFile;
-  private String file = "";
-  private long start;
+  private long beforeOfPart;
+  private Part part = new Part("", -1, -1);
+  private Part partOfSource = part; // it may be at the next file, or at its end
   private Block block;
 
   Blocks(SourceInput.Source source, TaskContext task) {
@@ -59,22 +75,24 @@ final class Blocks {
   Block next() {
     if (block != null) {
       before += block.size();
-      beforeOfFile += block.size();
+      beforeOfPart += block.size();
     }
     block = null;
+    partOfSource.show();
     if (ahead == null && !source.hasNext()) {
       return null;
     }
     Object first = ahead == null ? source.next() : ahead;
+    Part now = ahead == null ? Part.now() : partAhead;
     ahead = null;
-    String now = fileNow();
-    if (!now.equals(file) || start != InputFileBlockHolder$.MODULE$.getStartOffset()) {
-      file = now;
-      start = InputFileBlockHolder$.MODULE$.getStartOffset();
-      beforeOfFile = 0;
+    if (!now.equals(part)) {
+      part = now;
+      beforeOfPart = 0;
     }
     block =
         columnar ? new Block.OfColumns((ColumnarBatch) first, copier) : ofRows((InternalRow) first);
+    partOfSource = Part.now();
+    part.show();
     return block;
   }
 
@@ -90,15 +108,12 @@ final class Blocks {
         return new Block.OfRows(rows);
       }
       row = (InternalRow) source.next();
-      if (!fileNow().equals(file)) {
+      partAhead = Part.now();
+      if (!partAhead.equals(part)) {
         ahead = copier.apply(row).copy();
         return new Block.OfRows(rows);
       }
     }
-  }
-
-  private static String fileNow() {
-    return InputFileBlockHolder$.MODULE$.getInputFilePath().toString();
   }
 
   /** The number of a row of this block in the task's input. */
@@ -119,10 +134,10 @@ final class Blocks {
       position.put("topic", String.valueOf(row.getUTF8String(kafka[0])));
       position.put("partition", row.getInt(kafka[1]));
       position.put("offset", row.getLong(kafka[2]));
-    } else if (!file.isEmpty()) {
-      position.put("file", file);
-      position.put("start", start);
-      position.put("row", beforeOfFile + number);
+    } else if (!part.file().isEmpty()) {
+      position.put("file", part.file());
+      position.put("start", part.start());
+      position.put("row", beforeOfPart + number);
     } else {
       position.put("partition", partition);
       position.put("row", before + number);
