@@ -73,7 +73,7 @@ def observed(found: Any) -> list[Any]:
     [
         pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.full)
         for name in QUERIES
-        if name not in SLOW | {"union", "named", "values", "several rows"}
+        if name not in SLOW | {"union", "named", "tried", "values", "several rows"}
     ],
 )
 def test_a_query_has_the_rows_of_a_run_without_bad_rows(
@@ -188,6 +188,21 @@ def test_a_stage_with_a_function_of_several_rows_is_named(
     assert "CAST_INVALID_INPUT" in found["error"]
     assert "MapInArrow does not treat each row by itself" in found["log"]
     assert found["letters"] == []
+
+
+def test_a_program_is_known_by_its_expressions_and_functions(tmp_path: Path) -> None:
+    programs: dict[str, list[str]] = {"cast": [], "python": []}
+    for life in range(2):
+        with Application(tmp_path / f"application-{life}") as application:
+            for folder, found in programs.items():
+                world = tmp_path / folder
+                world.mkdir(exist_ok=True)
+                for query in (folder, "tried") if life else (folder,):
+                    feed(world / "in", range(len(found), len(found) + 1), bad=False)
+                    assert application.run(world, query)["error"] is None
+                    found.append((world / "checkpoint/bad-rows/program").read_text())
+    for first, again, tried in programs.values():
+        assert first == again != tried
 
 
 def test_a_task_needs_a_second_attempt(tmp_path: Path) -> None:

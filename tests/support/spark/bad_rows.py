@@ -148,6 +148,7 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
         CAST,
     ),
     "join": (_joined, "append", CAST),
+    "tried": (lambda rows: rows.selectExpr("id", "try_cast(v as int) AS x"), "append", CAST),
     "named": (_named, "append", CAST),
     "values": (_values, "append", CAST),
     "several rows": (_several, "append", CAST),

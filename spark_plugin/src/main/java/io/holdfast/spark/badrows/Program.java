@@ -5,7 +5,6 @@ import io.holdfast.spark.storage.Storages;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.Serializable;
 import java.lang.invoke.SerializedLambda;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
@@ -14,6 +13,7 @@ import java.security.NoSuchAlgorithmException;
 import java.util.Collections;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.UUID;
 import java.util.WeakHashMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -37,6 +37,7 @@ final class Program {
       Collections.synchronizedMap(new WeakHashMap<>());
 
   private final MessageDigest digest;
+  private boolean isKnown = true;
 
   private Program() {
     try {
@@ -50,22 +51,29 @@ final class Program {
   private static String of(LogicalPlan query) {
     Program program = new Program();
     program.add(query);
-    return HexFormat.of().formatHex(program.digest.digest());
+    // A program with unknown code is like no other, and like no run of itself.
+    byte[] found = program.digest.digest();
+    return program.isKnown ? HexFormat.of().formatHex(found) : UUID.randomUUID().toString();
   }
 
   private void add(Object part) {
     if (part instanceof ExprId) {
       return; // a new one in each run
     }
-    text(part == null ? "null" : part.getClass().getName());
-    if (part instanceof PythonFunction function) {
+    String name = part == null ? "" : part.getClass().getName();
+    boolean isFunction = part != null && part.getClass().isHidden();
+    // Names of functions' classes are new in each JVM.
+    text(isFunction ? "" : name);
+    if (isFunction) {
+      code(part);
+    } else if (part instanceof PythonFunction function) {
       function.command().foreach(one -> {
         digest.update(((Number) one).byteValue());
         return null;
       });
     } else if (part instanceof LogicalPlan leaf && leaf.children().isEmpty()) {
       text(leaf.nodeName());
-    } else if (part instanceof TreeNode<?> || part instanceof Product && !isOption(part)) {
+    } else if (part instanceof TreeNode<?> || part instanceof Product && !(part instanceof Option<?>)) {
       CollectionConverters.asJava(((Product) part).productIterator()).forEachRemaining(this::add);
     } else if (part instanceof Option<?> option) {
       option.foreach(one -> {
@@ -76,37 +84,45 @@ final class Program {
       CollectionConverters.asJava(all).forEach(this::add);
     } else if (part instanceof byte[] bytes) {
       digest.update(bytes);
-    } else if (part instanceof Number || part instanceof CharSequence || part instanceof Boolean) {
-      text(part.toString());
-    } else if (part instanceof Serializable && part.getClass().isSynthetic()) {
-      code(part);
+    } else if (part != null) {
+      String said = part.toString();
+      boolean isText = !said.equals(name + "@" + Integer.toHexString(part.hashCode()));
+      text(isText ? said : "");
+      if (!name.matches("(org\\.apache\\.spark|scala|java)\\..*")) {
+        code(name);
+      }
     }
   }
 
-  private static boolean isOption(Object part) {
-    return part instanceof Option<?>;
-  }
-
-  /** The class that has the code of a function. */
   private void code(Object lambda) {
     try {
       Method replaced = lambda.getClass().getDeclaredMethod("writeReplace");
       replaced.setAccessible(true);
       SerializedLambda form = (SerializedLambda) replaced.invoke(lambda);
       text(form.getImplMethodName());
-      String name = form.getImplClass() + ".class";
-      try (InputStream in =
-          Thread.currentThread().getContextClassLoader().getResourceAsStream(name)) {
-        digest.update(in.readAllBytes());
-      }
-    } catch (ReflectiveOperationException | IOException | RuntimeException unknown) {
-      text(Long.toString(System.nanoTime())); // no program is known to be the same
+      code(form.getImplClass());
+    } catch (ReflectiveOperationException | RuntimeException unknown) {
+      isKnown = false;
+    }
+  }
+
+  private void code(String className) {
+    String file = className.replace('.', '/') + ".class";
+    ClassLoader loader = Thread.currentThread().getContextClassLoader();
+    try (InputStream in = loader.getResourceAsStream(file)) {
+      digest.update(in.readAllBytes());
+    } catch (IOException | RuntimeException unknown) {
+      isKnown = false;
     }
   }
 
   private void text(String text) {
     digest.update(text.getBytes(StandardCharsets.UTF_8));
     digest.update((byte) 0);
+  }
+
+  static boolean hasPlanned(MicroBatchExecution query) {
+    return PLANNED.containsKey(query);
   }
 
   /** Records the program of a run before it plans its first batch. */

@@ -3,7 +3,6 @@ package io.holdfast.spark.badrows;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.isolation.driver.DecisionService;
 import io.holdfast.spark.isolation.driver.QueryRun;
-import io.holdfast.spark.isolation.plan.Fields;
 import io.holdfast.spark.isolation.plan.GuardExec;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import java.util.ArrayList;
@@ -110,7 +109,7 @@ public final class SetRowsAside {
   /** Called on a query's thread when it starts: an earlier run may have left letters unwritten. */
   public static void starting(SparkContext spark, Path checkpoint, Configuration conf) {
     MicroBatchExecution query = wanted(spark, conf);
-    if (query != null) {
+    if (query != null && !Program.hasPlanned(query)) {
       DeadLetters.publishMissing(query.id(), checkpoint, conf);
     }
   }
@@ -178,7 +177,9 @@ public final class SetRowsAside {
             folder,
             () -> plan.session().sessionState().newHadoopConf(),
             letters);
-    String why = whyNot(nodes);
+    boolean realTime = batch.execution().isRealTimeMode(); // from-4.3
+    // until-4.2: boolean realTime = false;
+    String why = realTime ? "it runs in Real-Time Mode" : whyNot(nodes);
     if (why != null) {
       if (run.mayWarn()) {
         LOG.warn(
@@ -237,9 +238,6 @@ public final class SetRowsAside {
               || node instanceof BaseAggregateExec aggregate && isPartial(aggregate);
       if (!byRow) {
         return node.nodeName() + " does not treat each row by itself";
-      }
-      if (Boolean.TRUE.equals(Fields.get(node, "pipelined"))) {
-        return "it runs in Real-Time Mode";
       }
     }
     return null;

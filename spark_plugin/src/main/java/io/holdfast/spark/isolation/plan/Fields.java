@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.join.Streamin
 import scala.Option;
 
 /** Fields of Spark's plan nodes by their names, which are the same on all minors. */
-public final class Fields {
+final class Fields {
   /**
    * The times of a batch. A replay needs the times of its rows' batch. All operators have the first
    * two, operators with functions the third, and transformWithState has all.
@@ -39,7 +39,7 @@ public final class Fields {
   }
 
   /** The value of a field without its {@code Some}; null if the node has no such field, or none. */
-  public static Object get(SparkPlan node, String name) {
+  static Object get(SparkPlan node, String name) {
     int place = place(node, name);
     Object value = place < 0 ? null : node.productElement(place);
     return value instanceof Option<?> option ? option.getOrElse(() -> null) : value;
