@@ -13,6 +13,7 @@ import java.nio.file.Files;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.UUID;
+import java.util.concurrent.atomic.LongAdder;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
@@ -40,6 +41,9 @@ record DeadLetters(String folder, UUID query, int source)
     implements QueryRun.Publisher {
   private static final Logger LOG = LoggerFactory.getLogger(DeadLetters.class);
   private static final ObjectMapper JSON = new ObjectMapper();
+
+  /** Rows of all queries since the driver began. */
+  static final LongAdder WRITTEN = new LongAdder();
 
   private static final StructType POSITION =
       new StructType()
@@ -134,6 +138,7 @@ record DeadLetters(String folder, UUID query, int source)
         writer.close();
       }
       new Storages(hadoop).at(file).write(file, Storage.contentOf(made), true);
+      WRITTEN.add(count);
       LOG.warn(
           "{} rows of source {} were set aside in batch {}: {}. The first error: {}",
           count,

@@ -1,5 +1,7 @@
 package io.holdfast.spark.badrows;
 
+import com.codahale.metrics.Gauge;
+import com.codahale.metrics.MetricRegistry;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.isolation.driver.DecisionService;
 import io.holdfast.spark.isolation.driver.QueryRun;
@@ -104,6 +106,11 @@ public final class SetRowsAside {
     Path checkpoint() {
       return new Path(execution.checkpointLocation()).getParent();
     }
+  }
+
+  public static void register(MetricRegistry registry) {
+    Gauge<Long> rows = DeadLetters.WRITTEN::sum;
+    registry.register("badRows", rows);
   }
 
   /** Called on a query's thread when it starts: an earlier run may have left letters unwritten. */

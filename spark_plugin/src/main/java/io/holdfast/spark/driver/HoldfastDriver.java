@@ -102,6 +102,7 @@ public final class HoldfastDriver implements DriverPlugin {
   public void registerMetrics(String appId, PluginContext context) {
     reclaimer.register(context.metricRegistry());
     parked.register(context.metricRegistry());
+    SetRowsAside.register(context.metricRegistry());
   }
 
   @Override
