@@ -30,10 +30,12 @@ def test_the_plugin_takes_whatever_the_package_allows(spark: SparkSession) -> No
             "flag": [True, False],
             "share": [1e-9, 1],
             "size": [option.least, option.most],
+            "count": [option.least, option.most],
+            "path": ["s3a://Bucket/dead"],
             "name": [],
         }
         for value in [*option.names, *more[option.type]]:
-            given: dict[str, Any] = {name: value}
+            given: dict[str, Any] = {"dead_letters": "dead", name: value}
             jvm.io.holdfast.spark.HoldfastConf(holdfast.spark_conf(**given))
 
 
