@@ -22,7 +22,7 @@ pub(super) struct Batch {
     plan: Plan,
     /// The marker of an earlier run.
     base: Option<Marker>,
-    /// What to say about rows of this run.
+    /// The letters of rows of this run, by digest.
     letters: BTreeMap<String, Letter>,
     partitions: BTreeMap<u32, Partition>,
     attempts: BTreeMap<Attempt, Tried>,

@@ -30,11 +30,11 @@ pub struct Marker {
 pub struct Bad {
     /// Where each of them is in the source.
     pub positions: Vec<String>,
-    /// What the dead letters say about each of them.
+    /// The text of the dead letter of each of them.
     pub letter: Letter,
 }
 
-/// What the dead letters say about a row.
+/// The text of a dead letter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Letter {

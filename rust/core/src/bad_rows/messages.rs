@@ -38,7 +38,7 @@ pub struct Limits {
 /// Rows with equal content that a task left out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 pub struct Found {
-    /// Of the content.
+    /// The digest of the content.
     pub digest: String,
     /// Where each of them is in the source.
     pub positions: Vec<String>,

@@ -62,8 +62,6 @@ public final class HoldfastConf {
   /** The folder of merged files, in {@code <checkpoint>/state}. */
   public static final String STATE_FOLDER = "holdfast";
 
-  private static final String NONE = "none";
-
   private static final String RESOURCE = "/holdfast-settings.json";
 
   /** The declarations, by the names of the options in Python. */
@@ -128,7 +126,7 @@ public final class HoldfastConf {
             Long.parseLong(found(get, "bad_rows_max")),
             Double.parseDouble(found(get, "bad_rows_max_ratio")),
             deadLetters(get));
-    if (setsRowsAside(get) && badRows.deadLetters().equals(NONE)) {
+    if (setsRowsAside(get) && badRows.deadLetters().equals("none")) {
       throw new IllegalArgumentException(
           "badRows=dead-letter needs "
               + key(DECLARED.get("dead_letters"))
@@ -159,7 +157,7 @@ public final class HoldfastConf {
 
   /** The folder of dead letters. Paths keep their case. */
   public static String deadLetters(BinaryOperator<String> get) {
-    return get.apply(key(DECLARED.get("dead_letters")), NONE).trim();
+    return given(get, "dead_letters");
   }
 
   /** {@code get} finds a setting or a default. */
@@ -243,10 +241,12 @@ public final class HoldfastConf {
 
   /** A value or its default, in lower case. The constructor refuses wrong ones at the start. */
   private static String found(BinaryOperator<String> get, String name) {
+    return given(get, name).toLowerCase(Locale.ROOT);
+  }
+
+  private static String given(BinaryOperator<String> get, String name) {
     JsonNode declared = DECLARED.get(name);
-    return get.apply(key(declared), declared.get("default").asText())
-        .trim()
-        .toLowerCase(Locale.ROOT);
+    return get.apply(key(declared), declared.get("default").asText()).trim();
   }
 
   private static boolean flag(BinaryOperator<String> get, String name) {

@@ -1,7 +1,7 @@
 package io.holdfast.spark;
 
-import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.badrows.SetRowsAside;
+import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.isolation.driver.DecisionService;
 import io.holdfast.spark.isolation.plan.IsolateFailures;
 import io.holdfast.spark.plan.TransformWithStateNodes; // from-4.2

@@ -64,9 +64,11 @@ record DeadLetters(String folder, UUID query, int source)
     String folder = HoldfastConf.deadLetters(conf::get);
     try {
       FileSystem files = root.getFileSystem(conf);
-      FileStatus[] found = files.exists(root) ? files.listStatus(root) : new FileStatus[0];
+      if (!files.exists(root)) {
+        return;
+      }
       long committed = CommitLog.newestBatch(new Path(checkpoint, "commits"), conf);
-      for (FileStatus one : found) {
+      for (FileStatus one : files.listStatus(root)) {
         if (one.isDirectory()) {
           Path markers = one.getPath();
           DeadLetters letters =
@@ -80,21 +82,22 @@ record DeadLetters(String folder, UUID query, int source)
   }
 
   @Override
-  public boolean has(long batch) {
+  public boolean has(Configuration conf, long batch) {
     try {
       Path file = file(batch);
-      return file.getFileSystem(SparkSession.active().sessionState().newHadoopConf()).exists(file);
+      return file.getFileSystem(conf).exists(file);
     } catch (IOException e) {
       throw new HoldfastException("Cannot read the dead letters of batch " + batch, e);
     }
   }
 
   @Override
-  public void publish(long batch, String marker) {
+  public void publish(Configuration conf, long batch, String marker) {
     Path file = file(batch);
     try {
       JsonNode read = JSON.readTree(marker);
-      write(file, batch, (StructType) DataType.fromJson(read.get("form").asText()), read.get("rows"));
+      StructType form = (StructType) DataType.fromJson(read.get("form").asText());
+      write(file, conf, batch, form, read.get("rows"));
     } catch (IOException e) {
       throw new HoldfastException(
           "Cannot write the dead letters of batch " + batch + ", " + file + ": " + e.getMessage(),
@@ -102,7 +105,8 @@ record DeadLetters(String folder, UUID query, int source)
     }
   }
 
-  private void write(Path file, long batch, StructType form, JsonNode rows) throws IOException {
+  private void write(Path file, Configuration conf, long batch, StructType form, JsonNode rows)
+      throws IOException {
     StructType schema =
         new StructType()
             .add("batch", DataTypes.LongType)
@@ -113,15 +117,13 @@ record DeadLetters(String folder, UUID query, int source)
             .add("at", DataTypes.TimestampType);
     // Parquet has no struct without columns, and a query may read none.
     schema = form.isEmpty() ? schema : schema.add("row", form);
-    SparkSession session = SparkSession.active();
-    Configuration hadoop = session.sessionState().newHadoopConf();
     java.nio.file.Path local = Files.createTempDirectory("holdfast-dead-letters");
     java.nio.file.Path made = local.resolve("rows.parquet");
     try {
-      Job job = Job.getInstance(hadoop);
+      Job job = Job.getInstance(conf);
       OutputWriter writer =
           new ParquetFileFormat()
-              .prepareWrite(session, job, scala.collection.immutable.Map$.MODULE$.empty(), schema)
+              .prepareWrite(SparkSession.active(), job, scala.collection.immutable.Map$.MODULE$.empty(), schema)
               .newInstance(
                   made.toUri().toString(),
                   schema,
@@ -137,7 +139,7 @@ record DeadLetters(String folder, UUID query, int source)
       } finally {
         writer.close();
       }
-      new Storages(hadoop).at(file).write(file, Storage.contentOf(made), true);
+      new Storages(conf).at(file).write(file, Storage.contentOf(made), true);
       WRITTEN.add(count);
       LOG.warn(
           "{} rows of source {} were set aside in batch {}: {}. The first error: {}",

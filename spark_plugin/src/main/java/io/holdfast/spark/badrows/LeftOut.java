@@ -34,7 +34,7 @@ final class LeftOut implements SourceInput {
 
   private Blocks delivered;
 
-  LeftOut(Set<String> named, TaskContext task) {
+  LeftOut(List<String> named, TaskContext task) {
     this.named = new HashSet<>(named);
     this.task = task;
   }

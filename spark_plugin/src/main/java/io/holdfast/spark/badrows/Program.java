@@ -47,7 +47,7 @@ final class Program {
     }
   }
 
-  /** Of the analyzed query: its expressions, and the code of its functions. */
+  /** Digests the expressions of an analyzed query, and the code of its functions. */
   private static String of(LogicalPlan query) {
     Program program = new Program();
     program.add(query);

@@ -6,18 +6,13 @@ import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
 import io.holdfast.spark.rpc.DriverRequest.Attempt;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
-import java.util.HashSet;
-import java.util.List;
 import java.util.Set;
-import org.apache.spark.Dependency;
-import org.apache.spark.OneToOneDependency;
 import org.apache.spark.Partition;
 import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.util.CollectionAccumulator;
 import scala.collection.Iterator;
-import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
 
 /** The rows of a stage behind a source, without those of bad rows. */
@@ -42,11 +37,7 @@ final class RowGuardRDD extends RDD<InternalRow> {
       boolean readsAhead,
       Set<Integer> suspects,
       CollectionAccumulator<Integer> through) {
-    super(
-        stage.context(),
-        CollectionConverters.asScala(List.<Dependency<?>>of(new OneToOneDependency<>(stage)))
-            .toSeq(),
-        ClassTag$.MODULE$.apply(InternalRow.class));
+    super(stage, ClassTag$.MODULE$.apply(InternalRow.class));
     this.stage = stage;
     this.key = key;
     this.readsAhead = readsAhead;
@@ -63,19 +54,16 @@ final class RowGuardRDD extends RDD<InternalRow> {
   @Override
   public Iterator<InternalRow> compute(Partition split, TaskContext task) {
     int partition = split.index();
-    boolean again = task.attemptNumber() > 0 || task.stageAttemptNumber() > 0;
+    Attempt attempt = Attempt.of(task);
     boolean moved = task.partitionId() != partition && task.numPartitions() == count;
-    if (!again && !moved && !suspects.contains(partition)) {
+    if (!attempt.isAgain() && !moved && !suspects.contains(partition)) {
       return new AtEnd(stage.iterator(split, task), () -> through.add(partition));
     }
-    Attempt attempt =
-        new Attempt(
-            task.stageId(), task.stageAttemptNumber(), task.partitionId(), task.attemptNumber());
     HoldfastExecutor executor = HoldfastExecutor.running();
     DriverReply.RowDecision decision =
         executor.decideRows(
             new DriverRequest.Decide(key, attempt, partition, task.taskAttemptId()));
-    LeftOut leftOut = new LeftOut(new HashSet<>(decision.named()), task);
+    LeftOut leftOut = new LeftOut(decision.named(), task);
     if (decision.searches()) {
       Runnable tooMany = () -> executor.settle(settled(attempt, partition, leftOut, 0));
       new RowSearch(stage, split, task, readsAhead, leftOut, decision.rowsMax(), tooMany).run();

@@ -4,6 +4,7 @@ import com.codahale.metrics.Gauge;
 import com.codahale.metrics.MetricRegistry;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.isolation.driver.DecisionService;
+import io.holdfast.spark.isolation.driver.EndOfInput;
 import io.holdfast.spark.isolation.driver.QueryRun;
 import io.holdfast.spark.isolation.plan.GuardExec;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
@@ -16,7 +17,6 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Partial$;
-import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
@@ -73,7 +73,7 @@ public final class SetRowsAside {
 
   /** Returns the plan with guards, or the same plan if it is no micro-batch of a query. */
   public SparkPlan apply(SparkPlan plan) {
-    MicroBatchExecution query = queryOfThread(spark);
+    MicroBatchExecution query = EndOfInput.queryOfThread(spark);
     IncrementalExecution batch = query == null ? null : query.lastExecution();
     if (batch == null) {
       return plan;
@@ -86,8 +86,9 @@ public final class SetRowsAside {
     int source = 0;
     for (SparkPlan top : tops) {
       List<SparkPlan> nodes = stage(top);
-      if (nodes.stream().anyMatch(SetRowsAside::isSource)) {
-        guarded = guarded(guarded, top, nodes, of, source++);
+      List<SparkPlan> sources = nodes.stream().filter(SetRowsAside::isSource).toList();
+      if (!sources.isEmpty()) {
+        guarded = guarded(guarded, top, nodes, sources, of, source++);
       }
     }
     return guarded;
@@ -130,19 +131,7 @@ public final class SetRowsAside {
   }
 
   private static MicroBatchExecution wanted(SparkContext spark, Configuration conf) {
-    return HoldfastConf.setsRowsAside(conf::get) ? queryOfThread(spark) : null;
-  }
-
-  private static MicroBatchExecution queryOfThread(SparkContext spark) {
-    String id = spark.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
-    Object query =
-        id == null
-            ? null
-            : SparkSession.active()
-                .sharedState()
-                .activeStreamingQueries()
-                .get(UUID.fromString(id));
-    return query instanceof MicroBatchExecution batches ? batches : null;
+    return HoldfastConf.setsRowsAside(conf::get) ? EndOfInput.queryOfThread(spark) : null;
   }
 
   private static List<SparkPlan> children(SparkPlan node) {
@@ -175,7 +164,12 @@ public final class SetRowsAside {
   }
 
   private SparkPlan guarded(
-      SparkPlan plan, SparkPlan top, List<SparkPlan> nodes, Batch batch, int source) {
+      SparkPlan plan,
+      SparkPlan top,
+      List<SparkPlan> nodes,
+      List<SparkPlan> sources,
+      Batch batch,
+      int source) {
     Path folder = new Path(batch.checkpoint(), "bad-rows/" + source);
     DeadLetters letters = new DeadLetters(conf.badRows.deadLetters(), batch.query().id(), source);
     QueryRun run =
@@ -186,7 +180,7 @@ public final class SetRowsAside {
             letters);
     boolean realTime = batch.execution().isRealTimeMode(); // from-4.3
     // until-4.2: boolean realTime = false;
-    String why = realTime ? "it runs in Real-Time Mode" : whyNot(nodes);
+    String why = realTime ? "it runs in Real-Time Mode" : whyNot(nodes, sources);
     if (why != null) {
       if (run.mayWarn()) {
         LOG.warn(
@@ -204,7 +198,7 @@ public final class SetRowsAside {
             run,
             new GuardKey(batch.run(), batch.number(), -1 - source),
             conf.badRows,
-            nodes.stream().filter(SetRowsAside::isSource).toList(),
+            sources,
             nodes.stream().anyMatch(node -> node instanceof EvalPythonExec),
             decisions.isRerun(batch.checkpoint(), batch.number()),
             batch.query(),
@@ -212,13 +206,13 @@ public final class SetRowsAside {
     SparkPlan open =
         top.transformUp(
             PartialFunction$.MODULE$.fromFunction(
-                node -> isSource(node) ? new SourceExec(node) : node));
+                node -> isSource(node) ? new GuardExec(node, new SourceRDD.Execution()) : node));
     SparkPlan stage = new GuardExec(open, guard);
     return plan.transformUp(
         PartialFunction$.MODULE$.fromFunction(node -> node == top ? stage : node));
   }
 
-  private String whyNot(List<SparkPlan> nodes) {
+  private String whyNot(List<SparkPlan> nodes, List<SparkPlan> sources) {
     int failures =
         spark.taskScheduler() instanceof TaskSchedulerImpl tasks ? tasks.maxTaskFailures() : 1;
     if (failures < 2) {
@@ -227,12 +221,12 @@ public final class SetRowsAside {
     if (nodes.stream().anyMatch(node -> node instanceof AdaptiveSparkPlanExec)) {
       return "Spark plans it while it runs; switch spark.sql.adaptive.enabled off";
     }
-    List<SparkPlan> sources = nodes.stream().filter(SetRowsAside::isSource).toList();
     if (sources.stream().map(SparkPlan::schema).distinct().count() > 1) {
       return "it joins streams with other columns by union";
     }
+    ParquetFileFormat letters = new ParquetFileFormat();
     for (StructField column : sources.get(0).schema().fields()) {
-      if (!new ParquetFileFormat().supportDataType(column.dataType())) {
+      if (!letters.supportDataType(column.dataType())) {
         return "Parquet has no column " + column.name() + " of type " + column.dataType().sql();
       }
     }

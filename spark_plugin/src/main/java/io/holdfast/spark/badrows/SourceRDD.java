@@ -1,15 +1,16 @@
 package io.holdfast.spark.badrows;
 
-import java.util.List;
-import org.apache.spark.Dependency;
-import org.apache.spark.OneToOneDependency;
+import io.holdfast.spark.isolation.plan.GuardExec;
 import org.apache.spark.Partition;
 import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.Iterator;
-import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
 
 /** The rows of a source, or those that a {@link SourceInput} gives in their place. */
 final class SourceRDD<T> extends RDD<T> {
@@ -19,12 +20,34 @@ final class SourceRDD<T> extends RDD<T> {
   private final boolean columnar;
   private final StructType schema;
 
+  /** Lets tasks give other rows to the stage above a source. */
+  record Execution() implements GuardExec.Execution {
+    @Override
+    public RDD<InternalRow> execute(SparkPlan source) {
+      ClassTag<InternalRow> type = ClassTag$.MODULE$.apply(InternalRow.class);
+      return new SourceRDD<>(source.execute(), false, source.schema(), type);
+    }
+
+    @Override
+    public boolean isColumnar(SparkPlan source) {
+      return source.supportsColumnar();
+    }
+
+    @Override
+    public RDD<ColumnarBatch> executeColumnar(SparkPlan source) {
+      ClassTag<ColumnarBatch> type = ClassTag$.MODULE$.apply(ColumnarBatch.class);
+      return new SourceRDD<>(source.executeColumnar(), true, source.schema(), type);
+    }
+
+    /** For {@code explain}. */
+    @Override
+    public String toString() {
+      return "source";
+    }
+  }
+
   SourceRDD(RDD<T> rows, boolean columnar, StructType schema, ClassTag<T> type) {
-    super(
-        rows.context(),
-        CollectionConverters.asScala(List.<Dependency<?>>of(new OneToOneDependency<>(rows)))
-            .toSeq(),
-        type);
+    super(rows, type);
     this.rows = rows;
     this.columnar = columnar;
     this.schema = schema;

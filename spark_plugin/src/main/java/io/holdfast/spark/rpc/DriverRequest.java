@@ -5,6 +5,7 @@ import io.holdfast.spark.merged.SegmentFolder;
 import java.io.Serializable;
 import java.util.List;
 import java.util.UUID;
+import org.apache.spark.TaskContext;
 import org.apache.spark.util.SerializableConfiguration;
 
 /** A message of an executor to the driver; answered with a {@link DriverReply}. */
@@ -69,7 +70,17 @@ public sealed interface DriverRequest extends Serializable {
    * @param task the partition of the stage's last RDD
    * @param number counts from 0 in each attempt of the stage
    */
-  record Attempt(int stage, int stageAttempt, int task, int number) implements Serializable {}
+  record Attempt(int stage, int stageAttempt, int task, int number) implements Serializable {
+    public static Attempt of(TaskContext task) {
+      return new Attempt(
+          task.stageId(), task.stageAttemptNumber(), task.partitionId(), task.attemptNumber());
+    }
+
+    /** Returns true for any attempt but the first one. */
+    public boolean isAgain() {
+      return number > 0 || stageAttempt > 0;
+    }
+  }
 
   /** One run of a regional pipeline. Messages of an earlier run must not be mixed with it. */
   record Run(String pipeline, long number) implements Serializable {}

@@ -145,16 +145,11 @@ public final class DecisionService {
 
   /** Called on a query's thread when a batch is in the commit log. */
   public void committed(Path checkpoint, long batch) {
-    List<QueryRun> ofRows;
+    List<QueryRun> found;
     synchronized (this) {
-      ofRows =
-          runs.entrySet().stream()
-              .filter(one -> one.getKey().getParent().getName().equals("bad-rows"))
-              .map(Map.Entry::getValue)
-              .filter(run -> run.checkpoint().equals(checkpoint))
-              .toList();
+      found = runs.values().stream().filter(run -> run.checkpoint().equals(checkpoint)).toList();
     }
-    ofRows.forEach(run -> run.committed(batch));
+    found.forEach(run -> run.committed(batch));
   }
 
   /** Guards an operator in a batch, and ends guards of earlier batches. */

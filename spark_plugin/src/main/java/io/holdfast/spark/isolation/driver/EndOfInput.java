@@ -38,13 +38,8 @@ public final class EndOfInput extends MultiBatchExecutor {
 
   /** Watches this thread's query. Spark calls its trigger after it looked for the last plan. */
   public static void watch(SparkContext spark, Path checkpoint, Configuration conf) {
-    String id = spark.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
-    if (id == null || !HoldfastConf.isolatesFailures(conf::get)) {
-      return;
-    }
-    Object query =
-        SparkSession.active().sharedState().activeStreamingQueries().get(UUID.fromString(id));
-    if (!(query instanceof MicroBatchExecution batches)) {
+    MicroBatchExecution batches = queryOfThread(spark);
+    if (batches == null || !HoldfastConf.isolatesFailures(conf::get)) {
       return;
     }
     TriggerExecutor trigger = batches.triggerExecutor();
@@ -52,6 +47,19 @@ public final class EndOfInput extends MultiBatchExecutor {
     if (once || trigger instanceof MultiBatchExecutor && !(trigger instanceof EndOfInput)) {
       batches.triggerExecutor_$eq(new EndOfInput(once, checkpoint, conf));
     }
+  }
+
+  /** The query that the calling thread runs in micro-batches; null without one. */
+  public static MicroBatchExecution queryOfThread(SparkContext spark) {
+    String id = spark.getLocalProperty(HoldfastConf.QUERY_ID_KEY);
+    Object query =
+        id == null
+            ? null
+            : SparkSession.active()
+                .sharedState()
+                .activeStreamingQueries()
+                .get(UUID.fromString(id));
+    return query instanceof MicroBatchExecution batches ? batches : null;
   }
 
   @Override

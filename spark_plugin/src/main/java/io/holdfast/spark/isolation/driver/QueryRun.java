@@ -26,9 +26,9 @@ public final class QueryRun {
 
   /** Writes the dead letters of a batch, from its marker. */
   public interface Publisher {
-    boolean has(long batch);
+    boolean has(Configuration conf, long batch);
 
-    void publish(long batch, String marker);
+    void publish(Configuration conf, long batch, String marker);
   }
 
   final UUID id;
@@ -176,19 +176,22 @@ public final class QueryRun {
       }
     }
     int first = missing.size();
-    while (first > 0 && !letters.has(missing.get(first - 1))) {
+    while (first > 0 && !letters.has(conf, missing.get(first - 1))) {
       first--;
     }
     for (long batch : missing.subList(first, missing.size())) {
       for (JsonNode action : machine.tell(batch, List.of(), "Committed")) {
         JsonNode marker = action.get("Publish");
-        letters.publish(marker.get(0).asLong(), marker.get(1).asText());
+        letters.publish(conf, marker.get(0).asLong(), marker.get(1).asText());
       }
     }
   }
 
   /** Called when a batch is in the commit log. */
-  public void committed(long batch) {
+  void committed(long batch) {
+    if (letters == null) {
+      return;
+    }
     for (JsonNode action : machine().tell(batch, List.of(), "Committed")) {
       action.properties().forEach(named -> perform(null, named.getKey(), named.getValue()));
     }
@@ -205,7 +208,7 @@ public final class QueryRun {
               what.isNull() ? new DriverReply.Done() : new DriverReply.Refused(what.asText()));
       case "Write" -> write(side, what.get(0).asLong(), what.get(1).asText());
       case "Delete" -> machine().delete(what.asLong());
-      case "Publish" -> letters.publish(what.get(0).asLong(), what.get(1).asText());
+      case "Publish" -> letters.publish(conf(), what.get(0).asLong(), what.get(1).asText());
       case "Kill" -> what.forEach(task -> events.kill(task.asLong()));
       case "Wait" -> events.postInASecond(() -> tell(side, Map.of("Waited", what)));
       case "Suspect" -> what.forEach(partition -> side.suspects().add(partition.asInt()));

@@ -7,13 +7,15 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * The guard. On top of the last stateful operator's stage, its tasks run the stage or park the
- * input of their partition. On top of the operator's exchange, rows of keys that wait end.
+ * input of their partition. On top of the operator's exchange, rows of keys that wait end. On top of
+ * a source, a task can give single rows of it to the stage.
  *
  * <p>Public, with a constructor of all its fields: Spark copies nodes by reflection.
  */
@@ -23,9 +25,18 @@ public final class GuardExec extends SparkPlan {
   private final SparkPlan child;
   private final transient Execution execution;
 
-  /** What the tasks of the node do. */
+  /** The work of the node's tasks. */
   public interface Execution {
     RDD<InternalRow> execute(SparkPlan child);
+
+    /** Null unless the node passes on batches of columns. */
+    default RDD<ColumnarBatch> executeColumnar(SparkPlan child) {
+      return null;
+    }
+
+    default boolean isColumnar(SparkPlan child) {
+      return false;
+    }
   }
 
   public GuardExec(SparkPlan child, Execution execution) {
@@ -36,6 +47,16 @@ public final class GuardExec extends SparkPlan {
   @Override
   public RDD<InternalRow> doExecute() {
     return execution.execute(child);
+  }
+
+  @Override
+  public boolean supportsColumnar() {
+    return execution.isColumnar(child);
+  }
+
+  @Override
+  public RDD<ColumnarBatch> doExecuteColumnar() {
+    return execution.executeColumnar(child);
   }
 
   @Override

@@ -116,15 +116,12 @@ public final class GuardRDD extends RDD<InternalRow> {
   @Override
   public Iterator<InternalRow> compute(Partition split, TaskContext task) {
     Split own = (Split) split;
-    boolean again = task.attemptNumber() > 0 || task.stageAttemptNumber() > 0;
+    Attempt attempt = Attempt.of(task);
     // The driver sees by the number of tasks if they do not compute a partition each.
     boolean moved = task.partitionId() != own.index() && task.numPartitions() == count;
-    if (!again && !moved && !suspects.contains(own.index())) {
+    if (!attempt.isAgain() && !moved && !suspects.contains(own.index())) {
       return stage(own, task);
     }
-    Attempt attempt =
-        new Attempt(
-            task.stageId(), task.stageAttemptNumber(), task.partitionId(), task.attemptNumber());
     HoldfastExecutor executor = HoldfastExecutor.running();
     DriverReply.Decision decision =
         executor.decide(
