@@ -96,12 +96,13 @@ class Seen:
 @pytest.fixture(scope="module")
 def seen(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     seen = Seen(tmp_path_factory.mktemp("ui"))
-    for name in ("events", "counts", "plain"):
+    for name in ("events", "counts", "plain", "bad"):
         (seen.folder / name).mkdir()
     for number in range(BATCHES):
         keys = [key * (number % 3 + 1) for key in range(300)]
         write_batch(seen.folder / "counts", number, [{"key": key} for key in keys])
     write_batch(seen.folder / "plain", 0, [{"key": 1}])
+    write_batch(seen.folder / "bad", 0, [{"key": key % 100} for key in range(200)])
     for number in range(5):
         write_rows(seen.folder / "flights", number, rows_of(number, REGIONS))
     logged = {
@@ -118,6 +119,8 @@ def seen(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         for name in ("counts", "plain"):
             running.ask("drain", name)
         running.ask("pipeline", "flights", REGION, CAUSE)
+        running.ask("sets_aside", "bad")
+        running.ask("drain", "bad")
         seen.progress = running.ask("progress", "counts")
         query = f"{root}start/?run={run}"
         until(lambda: "Clean-ups" in fetched(query))
@@ -127,9 +130,10 @@ def seen(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Seen:
             "overview": root,
             "query": start_of(overview, "counts"),
             "pipeline": start_of(overview, "flights"),
+            "bad": start_of(overview, "bad"),
         }
         assert seen.addresses["query"] == f"/holdfast/start/?run={run}"
-        for name in ("overview", "query", "pipeline"):
+        for name in ("overview", "query", "pipeline", "bad"):
             address = seen.addresses[name].removeprefix(running.url)
             seen.pages[name] = opened(browser, running.url + address)
         seen.pages["dark"] = opened(browser, query, dark=True)
@@ -153,12 +157,14 @@ def test_an_application_without_a_batch_says_what_to_set(seen: Seen) -> None:
 
 def test_the_overview_has_queries_with_state_in_holdfast_and_pipelines(seen: Seen) -> None:
     page = seen.pages["overview"]
-    (query,) = lines(page, "query", "state")
+    bad, query = sorted(lines(page, "query", "state"))
+    assert bad[:2] == ["bad", "running"]
     shown = "counts <b>by</b> key \\u202e"
     assert query[:2] == [shown, "running"]
-    assert column(page, "batch", "query") == [str(BATCHES - 1)]
-    assert column(page, "keys", "query") == ["600"]
-    assert int(column(page, "files", "query")[0]) > 0
+    assert set(column(page, "batch", "query")) == {"0", str(BATCHES - 1)}
+    assert set(column(page, "keys", "query")) == {"0", "600"}
+    assert set(column(page, "bad rows", "query")) == {"0", "2"}
+    assert max(column(page, "files", "query")) > "0"
     (pipeline,) = lines(page, "pipeline", "state")
     assert pipeline[:2] == ["flights", "ended"]
     assert column(page, "regional", "pipeline") == ["2"]
@@ -187,6 +193,13 @@ def test_a_query_shows_what_its_progress_says(seen: Seen) -> None:
     names = pictures(page)
     for title in ("Bytes stored", "Live share of closed files", "Loads", "Cold reads", "Keys"):
         assert [name for name in names if name.startswith(f"{title}, batches 0 to 7: at most ")]
+
+
+def test_a_query_without_state_shows_its_bad_rows(seen: Seen) -> None:
+    page = seen.pages["bad"]
+    assert column(page, "bad rows", "batch", "ended") == ["2"]
+    assert pictures(page)[0] == "Bad rows, batches 0 to 0: at most 2, 2 in the last"
+    assert "Stores" not in page.text
 
 
 def test_clean_ups_tell_how_many_files_are_left_and_what_is_live(seen: Seen) -> None:
@@ -247,6 +260,7 @@ def in_history(browser: Browser, seen: Seen, server: str) -> dict[str, Shown]:
         "overview": opened(browser, f"{base}/holdfast/"),
         "query": opened(browser, server + start_of(overview, "counts")),
         "pipeline": opened(browser, server + start_of(overview, "flights")),
+        "bad": opened(browser, server + start_of(overview, "bad")),
     }
 
 
@@ -261,9 +275,10 @@ def test_the_history_server_shows_the_same(
     for _ in range(1 if kept == "in memory" else 2):
         with history_server(tmp_path, seen.events, settings, jar) as server:
             pages = in_history(browser, seen, server)
-        assert lines(pages["overview"], "query")[0][1] == "ended"
+        assert set(column(pages["overview"], "state", "query")) == {"ended"}
         for name, head in [
             ("query", "batch"),
+            ("bad", "batch"),
             ("pipeline", "id"),
             ("pipeline", "region"),
         ]:

@@ -49,7 +49,7 @@ class Application:
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self.folder = folder
-        wanted = builder("local[2]", folder / "warehouse").config(
+        wanted = builder("local[2,4]", folder / "warehouse").config(
             map={
                 "spark.ui.enabled": "true",
                 "spark.ui.showConsoleProgress": "false",
@@ -90,6 +90,20 @@ class Application:
         self.queries[name] = (
             rows.writeStream.option("checkpointLocation", str(self.folder / f"{name}-checkpoint"))
             .format("noop")
+            .start()
+        )
+        return str(self.queries[name].runId)
+
+    def sets_aside(self, name: str) -> str:
+        """A query that throws for keys that are 0, without state."""
+        settings = {"badRows": "dead-letter", "deadLetters": str(self.folder / "dead")}
+        for key, value in settings.items():
+            self.spark.conf.set(f"{STATE}holdfast.{key}", value)
+        rows = source(self.spark, self.folder / name).selectExpr("1 div key")
+        self.queries[name] = (
+            rows.writeStream.option("checkpointLocation", str(self.folder / f"{name}-checkpoint"))
+            .format("noop")
+            .queryName(name)
             .start()
         )
         return str(self.queries[name].runId)

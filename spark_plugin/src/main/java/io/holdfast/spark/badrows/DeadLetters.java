@@ -92,12 +92,12 @@ record DeadLetters(String folder, UUID query, int source)
   }
 
   @Override
-  public void publish(Configuration conf, long batch, String marker) {
+  public long publish(Configuration conf, long batch, String marker) {
     Path file = file(batch);
     try {
       JsonNode read = JSON.readTree(marker);
       StructType form = (StructType) DataType.fromJson(read.get("form").asText());
-      write(file, conf, batch, form, read.get("rows"));
+      return write(file, conf, batch, form, read.get("rows"));
     } catch (IOException e) {
       throw new HoldfastException(
           "Cannot write the dead letters of batch " + batch + ", " + file + ": " + e.getMessage(),
@@ -105,7 +105,7 @@ record DeadLetters(String folder, UUID query, int source)
     }
   }
 
-  private void write(Path file, Configuration conf, long batch, StructType form, JsonNode rows)
+  private long write(Path file, Configuration conf, long batch, StructType form, JsonNode rows)
       throws IOException {
     StructType schema =
         new StructType()
@@ -148,6 +148,7 @@ record DeadLetters(String folder, UUID query, int source)
           batch,
           file,
           rows.iterator().next().get("letter").get("error").asText());
+      return count;
     } finally {
       for (java.io.File left : local.toFile().listFiles()) {
         Files.delete(left.toPath());

@@ -207,7 +207,7 @@ public final class SetRowsAside {
         top.transformUp(
             PartialFunction$.MODULE$.fromFunction(
                 node -> isSource(node) ? new GuardExec(node, new SourceRDD.Execution()) : node));
-    SparkPlan stage = new GuardExec(open, guard);
+    SparkPlan stage = new ShownRows(source, run, batch.number(), new GuardExec(open, guard));
     return plan.transformUp(
         PartialFunction$.MODULE$.fromFunction(node -> node == top ? stage : node));
   }

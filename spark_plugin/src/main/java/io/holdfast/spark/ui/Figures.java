@@ -12,11 +12,15 @@ final class Figures {
   static final String BATCH_MS = "batchMs";
   static final String KEYS = "keys";
   static final String MEMORY_BYTES = "memoryBytes";
+  static final String BAD_ROWS = "badRows";
   private static final String PREFIX = "holdfast"; // of Holdfast's metrics
 
   private Figures() {}
 
-  /** Sums figures over the operators with state in Holdfast; empty without such an operator. */
+  /**
+   * Sums figures over the operators with state in Holdfast, and over sources whose bad rows are set
+   * aside; empty without both.
+   */
   static Map<String, Long> of(StreamingQueryProgress progress) {
     Map<String, Long> found = new HashMap<>();
     for (StateOperatorProgress operator : progress.stateOperators()) {
@@ -33,6 +37,14 @@ final class Figures {
             });
       }
     }
+    progress
+        .observedMetrics()
+        .forEach(
+            (name, row) -> {
+              if (name.startsWith(PREFIX + "_bad_rows_")) {
+                found.merge(BAD_ROWS, ((Number) row.get(0)).longValue(), Long::sum);
+              }
+            });
     if (!found.isEmpty()) {
       found.put(INPUT_ROWS, progress.numInputRows());
       Number took = progress.durationMs().get("triggerExecution");

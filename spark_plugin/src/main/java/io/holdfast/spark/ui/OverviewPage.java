@@ -30,6 +30,10 @@ final class OverviewPage {
           "query",
           figure("batch", "The newest batch", one -> number(one.last().batch())),
           newest("rows", "Rows that this batch read", Figures.INPUT_ROWS),
+          figure(
+              "bad rows",
+              "Rows set aside in the batches that are kept here",
+              one -> number(sum(one, Figures.BAD_ROWS))),
           newest("keys", "Keys in the state", Figures.KEYS),
           newest("runs", "Base images and delta runs that the stores are made of", "holdfastRuns"),
           figure(
@@ -68,8 +72,8 @@ final class OverviewPage {
               one -> number(PipelinePage.inFlightRows(one.rows()))));
 
   private static final String NOTHING =
-      "<p>No query with state in Holdfast has ended a batch in this application, and no regional"
-          + " pipeline was started.</p>"
+      "<p>No query with state in Holdfast has ended a batch in this application, none sets bad rows"
+          + " aside, and no regional pipeline was started.</p>"
           + "<p>A query keeps its state in Holdfast if these are set when it starts, as"
           + " <code>holdfast.configure</code> does:</p>"
           + Html.table(
@@ -80,8 +84,9 @@ final class OverviewPage {
                   Map.entry(HoldfastConf.PROVIDER_KEY, HoldfastConf.PROVIDER_CLASS),
                   Map.entry(HoldfastConf.FORMAT_KEY, "2"),
                   Map.entry(HoldfastConf.FILE_MANAGER_KEY, HoldfastConf.FILE_MANAGER_CLASS)))
-          + "<p>It appears here when its first batch has ended. A query without state does not, and"
-          + " neither does one whose checkpoint another provider began.</p>";
+          + "<p>It appears here when its first batch has ended. A query that has no state and sets no"
+          + " bad rows aside does not, and neither does one whose checkpoint another provider"
+          + " began.</p>";
 
   private OverviewPage() {}
 
@@ -133,7 +138,7 @@ final class OverviewPage {
     }
     return (queries.isEmpty()
             ? ""
-            : "<h4>Queries with state in Holdfast</h4>" + Html.table(OF_QUERIES, queries))
+            : "<h4>Queries</h4>" + Html.table(OF_QUERIES, queries))
         + (pipelines.isEmpty()
             ? ""
             : "<h4>Regional pipelines</h4>" + Html.table(OF_PIPELINES, pipelines));

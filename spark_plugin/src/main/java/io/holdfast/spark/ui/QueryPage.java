@@ -16,7 +16,7 @@ import java.util.List;
 import java.util.function.Function;
 import java.util.function.LongFunction;
 
-/** A query with state in Holdfast: its files and what its stores did, batch by batch. */
+/** A query: its bad rows, and the files and the work of its stores, batch by batch. */
 final class QueryPage {
   private static final List<Column<Batch>> OF_BATCHES =
       List.of(
@@ -24,6 +24,7 @@ final class QueryPage {
           Column.word("ended", "", one -> Html.time(one.endedMs())),
           Column.figure("took", "", one -> Html.ms(one.get(Figures.BATCH_MS))),
           count("rows", "Rows that the batch read", Figures.INPUT_ROWS),
+          count("bad rows", "Rows that the batch set aside", Figures.BAD_ROWS),
           count("keys", "Keys in the state after it", Figures.KEYS),
           bytes("memory", "Native memory that the state takes", Figures.MEMORY_BYTES),
           bytes("stored", "Bytes written to files", "holdfastStoredBytes"),
@@ -88,21 +89,36 @@ final class QueryPage {
     }
     return format(
         """
-        %s<h4>Files</h4>%s<div class="hf-charts">%s%s%s</div>
-        <h4>Stores</h4><div class="hf-charts">%s</div>
+        %s%s%s
         <h4>Batches</h4><p class="hf-quiet">The newest %s, the newest first.</p>%s%s
         """,
         head,
-        files.isEmpty() ? NO_CLEAN_UP : "",
-        chart("Bytes stored", batches, "holdfastStoredBytes", Html::bytes),
-        chart("Files created", batches, "holdfastFilesCreated", Html::number),
-        files.isEmpty() ? "" : ofFiles(batches, files),
-        ofStores(batches),
+        has(batches, Figures.BAD_ROWS)
+            ? chart("Bad rows", batches, Figures.BAD_ROWS, Html::number)
+            : "",
+        has(batches, Figures.KEYS) ? ofState(batches, files) : "",
         number(batches.size()),
         Html.table(OF_BATCHES, UiRows.reversed(batches)),
         files.isEmpty()
             ? ""
             : "<h4>Clean-ups</h4>" + Html.table(OF_FILES, UiRows.reversed(files)));
+  }
+
+  private static boolean has(List<Batch> batches, String figure) {
+    return batches.stream().anyMatch(one -> one.figures().containsKey(figure));
+  }
+
+  private static String ofState(List<Batch> batches, List<FilesCounted> files) {
+    return format(
+        """
+        <h4>Files</h4>%s<div class="hf-charts">%s%s%s</div>
+        <h4>Stores</h4><div class="hf-charts">%s</div>
+        """,
+        files.isEmpty() ? NO_CLEAN_UP : "",
+        chart("Bytes stored", batches, "holdfastStoredBytes", Html::bytes),
+        chart("Files created", batches, "holdfastFilesCreated", Html::number),
+        files.isEmpty() ? "" : ofFiles(batches, files),
+        ofStores(batches));
   }
 
   private static String facts(List<Batch> batches, List<FilesCounted> files) {

@@ -28,7 +28,8 @@ public final class QueryRun {
   public interface Publisher {
     boolean has(Configuration conf, long batch);
 
-    void publish(Configuration conf, long batch, String marker);
+    /** Returns how many there are. */
+    long publish(Configuration conf, long batch, String marker);
   }
 
   final UUID id;
@@ -50,6 +51,9 @@ public final class QueryRun {
   private CompletableFuture<Void> writing = CompletableFuture.completedFuture(null);
 
   private boolean ended;
+
+  /** The newest batch with dead letters, and how many it has. */
+  private volatile Map.Entry<Long, Long> published = Map.entry(-1L, 0L);
   volatile boolean showsMetrics; // of parked partitions
 
   record Part(Attempt attempt, int partition) {
@@ -103,6 +107,11 @@ public final class QueryRun {
 
   public Configuration conf() {
     return conf.value();
+  }
+
+  /** Dead letters that this run wrote of a batch. */
+  public long publishedRows(long batch) {
+    return published.getKey() == batch ? published.getValue() : 0;
   }
 
   public boolean mayWarn() {
@@ -208,7 +217,10 @@ public final class QueryRun {
               what.isNull() ? new DriverReply.Done() : new DriverReply.Refused(what.asText()));
       case "Write" -> write(side, what.get(0).asLong(), what.get(1).asText());
       case "Delete" -> machine().delete(what.asLong());
-      case "Publish" -> letters.publish(conf(), what.get(0).asLong(), what.get(1).asText());
+      case "Publish" -> {
+        long batch = what.get(0).asLong();
+        published = Map.entry(batch, letters.publish(conf(), batch, what.get(1).asText()));
+      }
       case "Kill" -> what.forEach(task -> events.kill(task.asLong()));
       case "Wait" -> events.postInASecond(() -> tell(side, Map.of("Waited", what)));
       case "Suspect" -> what.forEach(partition -> side.suspects().add(partition.asInt()));
