@@ -13,14 +13,17 @@ from typing import Any
 
 import pytest
 
-from support.spark.bad_rows import BAD, QUERIES, bad_ids, feed
+from support.spark.bad_rows import BAD, QUERIES, ROWS, bad_ids, feed
 from support.spark.bad_rows_application import Application
-from support.spark.java_side import skipped_without_jars
+from support.spark.class_archive import on_class_path
+from support.spark.java_side import jars, skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.versions]
 
 BATCHES = range(3)
+#: Batches of the longer runs, with 200 bad rows.
+MANY = range(20)
 EVERYDAY = {"observed", "windows", "join", "counts"}
 #: Queries that read the column with the numbers of rows.
 READ_IDS = {
@@ -33,6 +36,7 @@ READ_IDS = {
     "broadcast",
     "python",
     "pandas",
+    "avro",
 }
 #: Bad rows of these queries cost a Python worker in each trial.
 SLOW = {"python", "pandas"}
@@ -42,15 +46,25 @@ TWICE = {"join": 2 * len(BAD)}
 
 @pytest.fixture(scope="module")
 def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
-    with Application(tmp_path_factory.mktemp("bad-rows")) as running:
+    with skipped_without_jars():
+        formats = on_class_path(*jars("spark-formats"))
+    with Application(tmp_path_factory.mktemp("bad-rows"), variables=formats) as running:
         yield running
 
 
-def ran(application: Application, folder: Path, query: str, *, bad: bool, **more: Any) -> Any:
+def ran(
+    application: Application,
+    folder: Path,
+    query: str,
+    *,
+    bad: bool,
+    batches: range = BATCHES,
+    **more: Any,
+) -> Any:
     """A run on input with bad rows, or on the same input without them."""
     own = folder / ("bad" if bad else "good")
     own.mkdir()
-    feed(own / "in", BATCHES, bad=bad)
+    feed(own / "in", batches, bad=bad)
     found = application.run(own, query, aside=bad, **more)
     assert found["error"] is None, found["log"][-10_000:]
     return found
@@ -64,44 +78,75 @@ def watermarks(found: Any) -> list[Any]:
     return [one.get("eventTime", {}).get("watermark") for one in found["progress"]]
 
 
-def observed(found: Any) -> list[Any]:
-    return [one.get("observedMetrics") for one in found["progress"]]
+def observed(found: Any, *, own: bool = False) -> list[dict[str, Any]]:
+    """The observed metrics of each batch: those of the query, or Holdfast's own."""
+    return [
+        {
+            name: metric
+            for name, metric in one.get("observedMetrics", {}).items()
+            if name.startswith("holdfast_bad_rows_") == own
+        }
+        for one in found["progress"]
+    ]
+
+
+#: Queries with a test of their own.
+OTHERS = {"union", "named", "tried", "values", "several rows"}
 
 
 @pytest.mark.parametrize(
-    "query",
+    ("query", "batches"),
     [
-        pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.full)
-        for name in QUERIES
-        if name not in SLOW | {"union", "named", "tried", "values", "several rows"}
+        *((name, BATCHES) for name in EVERYDAY),
+        *(
+            pytest.param(name, BATCHES if name in SLOW else MANY, marks=pytest.mark.full)
+            for name in QUERIES
+            if name not in OTHERS
+        ),
     ],
 )
 def test_a_query_has_the_rows_of_a_run_without_bad_rows(
-    application: Application, tmp_path: Path, query: str
+    application: Application, tmp_path: Path, query: str, batches: range
 ) -> None:
-    found = ran(application, tmp_path, query, bad=True)
-    without = ran(application, tmp_path, query, bad=False)
+    found = ran(application, tmp_path, query, bad=True, batches=batches)
+    without = ran(application, tmp_path, query, bad=False, batches=batches)
     assert rows(found) == rows(without)
     assert watermarks(found) == watermarks(without)
     assert observed(found) == observed(without)
-    assert len(found["letters"]) == TWICE.get(query, len(BAD)) * len(BATCHES)
+    sources = TWICE.get(query, len(BAD)) // len(BAD)
+    shown = {f"holdfast_bad_rows_{source}": {"rows": len(BAD)} for source in range(sources)}
+    assert observed(found, own=True)[: len(batches)] == [shown] * len(batches)
+    assert len(found["letters"]) == TWICE.get(query, len(BAD)) * len(batches)
     if query in READ_IDS:
-        assert [letter["row"]["id"] for letter in found["letters"]] == bad_ids(BATCHES)
+        assert [letter["row"]["id"] for letter in found["letters"]] == bad_ids(batches)
     for letter in found["letters"]:
         assert letter["error_class"] in {QUERIES[query][2], "DIVIDE_BY_ZERO"}
         assert letter["position"]["file"].endswith(f"{letter['batch']:03}.parquet")
         assert letter["position"]["row"] in BAD
-    assert [batch["numInputRows"] for batch in found["progress"]][: len(BATCHES)] == [
+    assert [batch["numInputRows"] for batch in found["progress"]][: len(batches)] == [
         (2 if query == "join" else 1) * 200
-    ] * len(BATCHES)
+    ] * len(batches)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("query", sorted(SLOW))
-def test_a_python_function_that_fails_for_a_row(
-    application: Application, tmp_path: Path, query: str
+@pytest.mark.parametrize("sink", ["delta", "foreach", "foreach batch", "kafka"])
+def test_each_sink_has_the_rows_that_are_good(
+    helpers: Path, tmp_path: Path, sink: str
 ) -> None:
-    test_a_query_has_the_rows_of_a_run_without_bad_rows(application, tmp_path, query)
+    with skipped_without_jars():
+        broker = KafkaBroker(tmp_path, helpers, partitions=2)
+        path = on_class_path(*jars("spark-formats"), *jars("spark-kafka"))
+    delta = "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
+    catalog = "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    conf = ("--conf", delta, "--conf", catalog) if sink == "delta" else ()
+    with closing(broker), Application(tmp_path / "app", *conf, variables=path) as application:
+        more = {"sink": sink, "servers": broker.servers}
+        found = ran(application, tmp_path, "cast", bad=True, batches=MANY, **more)
+    good = [row for row in range(ROWS) if row not in BAD]
+    assert sorted((row["id"], row["x"]) for row in found["rows"]) == [
+        (1000 * batch + row, row) for batch in MANY for row in good
+    ]
+    assert [letter["row"]["id"] for letter in found["letters"]] == bad_ids(MANY)
 
 
 @pytest.mark.full
@@ -112,7 +157,9 @@ def test_rows_of_kafka_are_named_by_topic_partition_and_offset(
         broker = KafkaBroker(tmp_path, helpers, partitions=2)
     values = ["bad" if i in BAD else str(i) for i in range(200)]
     with closing(broker), Application(tmp_path / "app", variables=broker.environment) as running:
-        found = running.run(tmp_path / "world", "values", servers=broker.servers, send=values)
+        found = running.run(
+            tmp_path / "world", "values", source="kafka", servers=broker.servers, send=values
+        )
     assert found["error"] is None
     assert sorted(row["x"] for row in found["rows"]) == sorted(set(range(200)) - set(BAD))
     for letter in found["letters"]:

@@ -11,14 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro, to_avro
 
+from support.spark.java_side import instance
+from support.spark.processors import Totals
 from support.spark.queries import STATE
 
 ROWS = 200
 #: Rows of each batch for which the queries throw.
-BAD = (7, 77, 150)
+BAD = (0, 7, 76, 77, 78, 111, 150, 152, 198, 199)
 SCHEMA = "id long, key long, v string, w int, t timestamp"
 _START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 #: A bad row must not move the watermark.
@@ -77,6 +82,32 @@ def _pandas(rows: DataFrame) -> DataFrame:
         return v.astype("int64")
 
     return rows.select("id", F.pandas_udf(numbers, "long")("v").alias("x"))
+
+
+def _avro(rows: DataFrame) -> DataFrame:
+    sent = F.when(F.col("v") == "bad", F.lit(b"")).otherwise(to_avro("id"))
+    return rows.select("id", from_avro(sent, '"long"').alias("x"))
+
+
+def _typed(rows: DataFrame) -> DataFrame:
+    mapped = instance(rows.sparkSession, "TypedRows").map(rows._jdf)
+    return DataFrame(mapped, rows.sparkSession)
+
+
+def _group_state(rows: DataFrame) -> DataFrame:
+    events = rows.selectExpr("string(key) AS key", "bigint(v) AS value")
+    job = instance(rows.sparkSession, "GroupStateJob")
+    return DataFrame(job.flatMap(events._jdf, "update", "NoTimeout"), rows.sparkSession)
+
+
+def _transformed(rows: DataFrame) -> DataFrame:
+    events = rows.selectExpr("string(key) AS key", "bigint(v) AS value", "id AS seconds")
+    return events.groupBy("key").transformWithState(
+        Totals(pandas=False),
+        outputStructType=Totals.output,
+        outputMode="Update",
+        timeMode="None",
+    )
 
 
 def _broadcast(rows: DataFrame) -> DataFrame:
@@ -152,6 +183,10 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
     "named": (_named, "append", CAST),
     "values": (_values, "append", CAST),
     "several rows": (_several, "append", CAST),
+    "avro": (_avro, "append", "java.io.EOFException"),
+    "typed": (_typed, "append", "java.lang.NumberFormatException"),
+    "group state": (_group_state, "update", CAST),
+    "transform with state": (_transformed, "update", CAST),
     "python": (_python, "append", "ValueError"),
     "pandas": (_pandas, "append", "ValueError"),
 }
@@ -176,6 +211,24 @@ def unchanged(rows: DataFrame) -> DataFrame:
 PROGRAMS = {"first": unchanged, "repaired": repaired, "broken": broken}
 
 
+class Lines:
+    """Writes rows as lines of JSON, a file for each partition of a batch, for ``foreach``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self, partition: int, batch: int) -> bool:
+        self.folder.mkdir(exist_ok=True)
+        self.file = (self.folder / f"{batch}-{partition}").open("w")
+        return True
+
+    def process(self, row: Any) -> None:
+        print(json.dumps(row.asDict()), file=self.file)
+
+    def close(self, error: Exception | None) -> None:
+        self.file.close()
+
+
 def topic(spark: SparkSession, servers: str) -> DataFrame:
     """The rows of a topic, in batches."""
     rows = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
@@ -187,12 +240,23 @@ def topic(spark: SparkSession, servers: str) -> DataFrame:
     )
 
 
+def write_twice(folder: Path, mode: str) -> Callable[[DataFrame, int], None]:
+    """A function for ``foreachBatch`` with two actions on the same rows."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        for output in ("out", "again"):
+            part = "" if mode == "complete" else f"/batch={number}"
+            batch.write.mode("overwrite").parquet(f"{folder}/{output}{part}")
+
+    return write
+
+
 def run(
     spark: SparkSession,
     folder: Path,
     query: str,
     *,
-    sink: str = "parquet",
+    sink: str | None = None,
     source: str = "parquet",
     files_per_batch: int = 1,
     aside: bool = True,
@@ -202,7 +266,9 @@ def run(
 ) -> list[dict[str, Any]]:
     """Runs the query on all files, a batch for each; returns the progress of its batches.
 
-    With ``servers`` the rows are texts in the topic ``bad`` of Kafka, in the column ``value``.
+    Without a ``sink`` the rows go to Parquet files, or to a function if they are updated. The source
+    ``kafka`` has texts in the topic ``bad``, in the column ``value``; the sink has the topic
+    ``out``.
     """
     defaults = {"badRowsMax": "10000", "isolateFailures": "false"}
     for name, value in (defaults | dict(settings or {})).items():
@@ -211,25 +277,49 @@ def run(
     spark.conf.set(f"{STATE}holdfast.deadLetters", str(folder / "dead"))
     function, mode, _ = QUERIES[query]
     files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files_per_batch)
-    rows = topic(spark, servers) if servers else files.format(source).load(str(folder / "in"))
+    rows = (
+        topic(spark, str(servers))
+        if source == "kafka"
+        else files.format(source).load(str(folder / "in"))
+    )
+    result = function(change(rows))
+    if sink == "kafka":
+        result = result.select(F.to_json(F.struct("*")).alias("value"))
     writer = (
-        function(change(rows))
-        .writeStream.outputMode(mode)
+        result.writeStream.outputMode(mode)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
     )
-    if sink == "foreach batch" or mode == "complete":
-
-        def write(batch: DataFrame, number: int) -> None:
-            for output in ("out", "again"):
-                part = "" if mode == "complete" else f"/batch={number}"
-                batch.write.mode("overwrite").parquet(f"{folder}/{output}{part}")
-
-        running = writer.foreachBatch(write).start()
+    sink = sink or ("parquet" if mode == "append" else "foreach batch")
+    if sink == "foreach batch":
+        running = writer.foreachBatch(write_twice(folder, mode)).start()
+    elif sink == "foreach":
+        running = writer.foreach(Lines(folder / "out")).start()
+    elif sink == "kafka":
+        to = {"kafka.bootstrap.servers": str(servers), "topic": "out"}
+        running = writer.format(sink).options(**to).start()
     else:
         running = writer.format(sink).start(str(folder / "out"))
     running.awaitTermination()
     return [json.loads(one.json) for one in running.recentProgress]
+
+
+def output(
+    spark: SparkSession, folder: Path, sink: str | None, servers: str | None
+) -> list[dict[str, Any]]:
+    """The rows that readers of the sink see; none before its first batch."""
+    if sink == "kafka":
+        rows = spark.read.format("kafka").option("kafka.bootstrap.servers", str(servers))
+        texts = rows.option("subscribe", "out").load().select(F.col("value").cast("string"))
+        return [json.loads(row.value) for row in texts.collect()]
+    if sink == "delta":
+        found: list[dict[str, Any]] = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
+        return found
+    try:
+        read = spark.read.format("json" if sink == "foreach" else "parquet").load(str(folder))
+    except AnalysisException:
+        return []
+    return [row.asDict(recursive=True) for row in read.collect()]
 
 
 def letters(dead: Path) -> list[dict[str, Any]]:

@@ -26,6 +26,8 @@ import org.apache.spark.sql.execution.exchange.BroadcastExchangeLike;
 import org.apache.spark.sql.execution.exchange.Exchange;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
 import org.apache.spark.sql.execution.python.EvalPythonExec;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
+import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec;
 import org.apache.spark.sql.execution.streaming.runtime.IncrementalExecution;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
 import org.apache.spark.sql.types.StructField;
@@ -134,8 +136,11 @@ public final class SetRowsAside {
     return HoldfastConf.setsRowsAside(conf::get) ? EndOfInput.queryOfThread(spark) : null;
   }
 
+  /** Without the plan for the initial state of an operator. */
   private static List<SparkPlan> children(SparkPlan node) {
-    return CollectionConverters.asJava(node.children());
+    List<SparkPlan> all = CollectionConverters.asJava(node.children());
+    boolean both = node instanceof StreamingSymmetricHashJoinExec;
+    return node instanceof StateStoreWriter && !both ? all.subList(0, 1) : all;
   }
 
   /** Adds the stages that end with a shuffle. */

@@ -36,7 +36,9 @@ public final class Failures {
 
   public static String text(Throwable thrown) {
     Throwable cause = cause(thrown);
-    return cut(of(cause.getClass().getName(), cause.getMessage(), cause.getStackTrace()));
+    String said = of(cause.getClass().getName(), cause.getMessage(), cause.getStackTrace());
+    Throwable root = root(thrown);
+    return cut(root == cause ? said : said + " Cause: " + first(root.toString()));
   }
 
   /** Spark's error condition; without one, the class of the exception, in Python or in Java. */
@@ -45,11 +47,28 @@ public final class Failures {
     if (isOfPython(cause.getMessage())) {
       return ofPython(cause.getMessage().lines().toList()).split("[: ]", 2)[0];
     }
-    String condition = cause instanceof SparkThrowable spark ? spark.getCondition() : null;
-    return condition == null ? cause.getClass().getName() : condition;
+    String condition = condition(cause);
+    return condition == null ? root(thrown).getClass().getName() : condition;
   }
 
+  private static String condition(Throwable thrown) {
+    return thrown instanceof SparkThrowable spark ? spark.getCondition() : null;
+  }
+
+  /** The root; if it is of a library that Spark calls, the nearest error of Spark. */
   private static Throwable cause(Throwable thrown) {
+    Throwable root = root(thrown);
+    if (isOfPython(root.getMessage()) || !OTHER_CODE.matcher(root.getClass().getName()).matches()) {
+      return root;
+    }
+    Throwable ofSpark = root;
+    for (Throwable one = thrown; one != root && condition(root) == null; one = one.getCause()) {
+      ofSpark = one instanceof SparkThrowable ? one : ofSpark;
+    }
+    return place(List.of(), root.getStackTrace()).isEmpty() ? ofSpark : root;
+  }
+
+  private static Throwable root(Throwable thrown) {
     Throwable cause = thrown;
     while (cause.getCause() != null && !isOfPython(cause.getMessage())) {
       cause = cause.getCause();
