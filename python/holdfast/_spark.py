@@ -39,6 +39,9 @@ OF_QUERIES: Final = {
     ),
     f"{STORE}.checkpointFormatVersion": "2",
 }
+#: Spark plans queries without state while they run, from 4.1 on, unless this is off: then no rule
+#: sees a whole stage of a source.
+OF_BAD_ROWS: Final = {"spark.sql.adaptive.streaming.stateless.enabled": "false"}
 
 
 @takes_options
@@ -85,6 +88,7 @@ def spark_conf(*, spark: str | None = None, **options: Unpack[StoreOptions]) -> 
         **OF_QUERIES,
         UI_METRICS_KEY: ",".join(UI_METRICS),
         **tuned,
+        **(OF_BAD_ROWS if options.get("bad_rows") == "dead-letter" else {}),
     }
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from support.spark.bad_rows import BAD, QUERIES, ROWS, bad_ids, feed
+from support.spark.bad_rows import BAD, QUERIES, ROWS, ZERO, bad_ids, feed
 from support.spark.bad_rows_application import Application
 from support.spark.class_archive import on_class_path
 from support.spark.java_side import jars, skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
+from support.spark.minors import INSTALLED
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.versions]
 
@@ -40,6 +41,11 @@ READ_IDS = {
 }
 #: Bad rows of these queries cost a Python worker in each trial.
 SLOW = {"python", "pandas"}
+DELTA = (
+    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions=2",
+)
 #: They read the input on two ways.
 TWICE = {"join": 2 * len(BAD)}
 
@@ -108,6 +114,8 @@ OTHERS = {"union", "named", "tried", "values", "several rows"}
 def test_a_query_has_the_rows_of_a_run_without_bad_rows(
     application: Application, tmp_path: Path, query: str, batches: range
 ) -> None:
+    if query == "avro" and INSTALLED in ("4.0", "4.1"):
+        pytest.skip("that release of spark-avro is for Spark 4.2 and newer")
     found = ran(application, tmp_path, query, bad=True, batches=batches)
     without = ran(application, tmp_path, query, bad=False, batches=batches)
     assert rows(found) == rows(without)
@@ -133,13 +141,13 @@ def test_a_query_has_the_rows_of_a_run_without_bad_rows(
 def test_each_sink_has_the_rows_that_are_good(
     helpers: Path, tmp_path: Path, sink: str
 ) -> None:
+    if sink == "delta" and INSTALLED != "4.2":
+        pytest.skip("that release of Delta Lake is for Spark 4.2")
     with skipped_without_jars():
         broker = KafkaBroker(tmp_path, helpers, partitions=2)
         path = on_class_path(*jars("spark-formats"), *jars("spark-kafka"))
-    delta = "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
-    catalog = "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
-    conf = ("--conf", delta, "--conf", catalog) if sink == "delta" else ()
-    with closing(broker), Application(tmp_path / "app", *conf, variables=path) as application:
+    settings = [f"--conf={setting}" for setting in DELTA] if sink == "delta" else []
+    with closing(broker), Application(tmp_path / "app", *settings, variables=path) as application:
         more = {"sink": sink, "servers": broker.servers}
         found = ran(application, tmp_path, "cast", bad=True, batches=MANY, **more)
     good = [row for row in range(ROWS) if row not in BAD]
@@ -250,6 +258,21 @@ def test_a_program_is_known_by_its_expressions_and_functions(tmp_path: Path) -> 
                     found.append((world / "checkpoint/bad-rows/program").read_text())
     for first, again, tried in programs.values():
         assert first == again != tried
+
+
+def test_queries_without_state_are_planned_before_they_run(tmp_path: Path) -> None:
+    adaptive = ("--conf", "spark.sql.adaptive.enabled=true")
+    with Application(tmp_path / "application", *adaptive) as application:
+        without = ran(application, tmp_path, "broadcast", bad=False)
+        assert rows(ran(application, tmp_path, "broadcast", bad=True)) == rows(without)
+        later = {"spark.sql.adaptive.streaming.stateless.enabled": "true"}
+        feed(tmp_path / "later/in", range(1), bad=True)
+        found = application.run(tmp_path / "later", "broadcast", settings=later)
+    if INSTALLED == "4.0":
+        assert (found["error"], len(found["letters"])) == (None, len(BAD))
+    else:
+        assert ZERO in found["error"]
+        assert "switch spark.sql.adaptive.streaming.stateless.enabled off" in found["log"]
 
 
 def test_a_task_needs_a_second_attempt(tmp_path: Path) -> None:

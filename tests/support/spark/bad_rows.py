@@ -35,7 +35,7 @@ ZERO = "DIVIDE_BY_ZERO"
 
 def feed(folder: Path, batches: range, *, bad: bool) -> None:
     """Adds a file for each batch, with or without the rows that are bad."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for batch in batches:
         rows = [
             {
@@ -271,10 +271,9 @@ def run(
     ``out``.
     """
     defaults = {"badRowsMax": "10000", "isolateFailures": "false"}
-    for name, value in (defaults | dict(settings or {})).items():
-        spark.conf.set(f"{STATE}holdfast.{name}", value)
-    spark.conf.set(f"{STATE}holdfast.badRows", "dead-letter" if aside else "fail")
-    spark.conf.set(f"{STATE}holdfast.deadLetters", str(folder / "dead"))
+    own = {"badRows": "dead-letter" if aside else "fail", "deadLetters": str(folder / "dead")}
+    for name, value in (defaults | own | dict(settings or {})).items():
+        spark.conf.set(name if "." in name else f"{STATE}holdfast.{name}", value)
     function, mode, _ = QUERIES[query]
     files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files_per_batch)
     rows = (

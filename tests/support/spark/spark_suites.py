@@ -1,11 +1,11 @@
 """Runs Spark's own test suites with Holdfast as the provider.
 
-``python -m support.spark.spark_suites [--record] [--rocksdb] [--isolated] [SUITE ...]``: fetches
-the suites and their Spark, compiles ``tests/spark_suites``, runs each suite in a JVM of its own,
+``python -m support.spark.spark_suites [--record] [--rocksdb] [--isolated] [--bad-rows] [SUITE ...]``
+fetches the suites and their Spark, compiles ``tests/spark_suites``, runs each suite in a JVM of its own,
 and compares with the exceptions and the figures there. ``--record`` writes the figures.
 ``--rocksdb`` runs instead, on Spark's RocksDB provider with checkpoint format 2, tests whose reason
-says that they fail there. ``--isolated`` isolates failures of tasks, and gives each task two
-attempts.
+says that they fail there. ``--isolated`` isolates failures of tasks, ``--bad-rows`` sets bad rows
+aside; both give each task two attempts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,13 @@ _ROCKSDB = {
 }
 
 #: A task needs a second attempt. Tests that expect a failure wait in vain, up to the timeout.
-_ISOLATED = {"holdfast.suites.master": "local[2,2]", "holdfast.suites.timeoutSeconds": "40"}
+_ATTEMPTS = {"holdfast.suites.master": "local[2,2]", "holdfast.suites.timeoutSeconds": "40"}
+
+#: By name of an argument: settings of `holdfast.spark_conf`, with which tasks have two attempts.
+_WAYS: dict[str, dict[str, Any]] = {
+    "isolated": {"isolate_failures": True},
+    "bad-rows": {"bad_rows": "dead-letter", "dead_letters": "dead-letters"},
+}
 
 #: Packages that Spark's launcher opens, because Spark needs them.
 _OPENED = (
@@ -88,20 +94,21 @@ def passing_at_times() -> set[str]:
     return {name for name, reason in _listed()["reasons"].items() if reason.get("may_pass")}
 
 
-def exceptions(*, of_format: bool = False, isolated: bool = False) -> dict[str, dict[str, str]]:
+def exceptions(*, of_format: bool = False, ways: Iterable[str] = ()) -> dict[str, dict[str, str]]:
     """The reason by test, by suite; every reason is explained.
 
     Parameters
     ----------
     of_format : bool
         Only exceptions of the checkpoint format, so that Spark's provider fails as well.
-    isolated : bool
-        Also exceptions that hold only if failures are isolated.
+    ways : iterable of str
+        Also exceptions that hold only with these arguments.
     """
     listed = _listed()
     reasons, by_suite = listed["reasons"], dict(listed["suites"])
-    for suite, tests in listed["isolated"].items() if isolated else ():
-        by_suite[suite] = by_suite.get(suite, {}) | tests
+    for way in ways:
+        for suite, tests in listed[way].items():
+            by_suite[suite] = by_suite.get(suite, {}) | tests
     known = suites()
     for suite, tests in by_suite.items():
         if suite not in known:
@@ -168,12 +175,13 @@ def resources(fetched: list[Path]) -> Path:
     return folder
 
 
-def settings(*, rocksdb: bool, isolated: bool) -> dict[str, str]:
+def settings(*, rocksdb: bool, ways: Iterable[str]) -> dict[str, str]:
     """Settings of Spark with Holdfast, or with Spark's own provider."""
     if rocksdb:
         return _ROCKSDB
     # Some tests count every change that the change feed shows.
-    ours = holdfast.spark_conf(spark=SPARK, change_journal=True, isolate_failures=isolated)
+    more = {name: value for way in ways for name, value in _WAYS[way].items()}
+    ours = holdfast.spark_conf(spark=SPARK, change_journal=True, **more)
     del ours["spark.jars"]  # they are on the class path
     return ours
 
@@ -183,25 +191,25 @@ def run(
     class_path: list[Path],
     *,
     rocksdb: bool = False,
-    isolated: bool = False,
+    ways: Iterable[str] = (),
     only: Iterable[str] = (),
 ) -> list[TestResult]:
     """Run a suite or some of its tests; its log stays in ``build/spark-suites/SUITE``."""
-    folder = WORK / (suite + "-rocksdb" * rocksdb + "-isolated" * isolated)
+    folder = WORK / "-".join([suite, *["rocksdb"] * rocksdb, *ways])
     folder.mkdir(parents=True, exist_ok=True)
     seen, report = folder / "seen.tsv", folder / f"TEST-{PACKAGE}.{suite}.xml"
     for stale in (seen, report):
         stale.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="spark-suites-") as scratch:
         properties = {
-            **settings(rocksdb=rocksdb, isolated=isolated),
+            **settings(rocksdb=rocksdb, ways=ways),
             "spark.testing": "true",
             "spark.ui.enabled": "false",
             "spark.test.home": scratch,
             "java.io.tmpdir": scratch,
             "io.netty.tryReflectionSetAccessible": "true",
             "holdfast.suites.seen": str(seen),
-            **(_ISOLATED if isolated else {}),
+            **(_ATTEMPTS if ways else {}),
         }
         command = [tool("java"), *QUICK_START, "-Xmx3g", "-Xss4m", "-ea"]
         command += ["--add-modules=jdk.incubator.vector"]
@@ -261,11 +269,12 @@ def main() -> int:
     known = suites()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rocksdb", action="store_true")
-    parser.add_argument("--isolated", action="store_true")
+    for way in _WAYS:
+        parser.add_argument(f"--{way}", dest="ways", action="append_const", const=way, default=[])
     parser.add_argument("--record", action="store_true")
     parser.add_argument("suites", nargs="*", choices=[*known, []], metavar="SUITE")
     given = parser.parse_args()
-    listed = exceptions(of_format=given.rocksdb, isolated=given.isolated)
+    listed = exceptions(of_format=given.rocksdb, ways=given.ways)
     fetched = jars("spark-suites")
     plugin = holdfast.plugin_jars(spark=SPARK)
     class_path = [compiled([*fetched, *plugin]), resources(fetched), *fetched, *plugin]
@@ -274,18 +283,18 @@ def main() -> int:
         only = listed.get(name, {}) if given.rocksdb else {}
         if given.rocksdb and not only:
             continue
-        of_suite = run(name, class_path, rocksdb=given.rocksdb, isolated=given.isolated, only=only)
+        of_suite = run(name, class_path, rocksdb=given.rocksdb, ways=given.ways, only=only)
         failed = sum(result.outcome == "failed" for result in of_suite)
         print(f"{name}: {len(of_suite)} tests, {failed} failed", flush=True)
         results += of_suite
     own = ROCKSDB if given.rocksdb else OWN
     wrong = problems(results, listed, own=own, may_pass=passing_at_times())
     rows = counts(results, listed)
-    if given.record and not given.isolated and not wrong:
+    if given.record and not given.ways and not wrong:
         RECORD.write_text(as_text(from_text(RECORD.read_text()) | rows))
     if not given.rocksdb:
         print(as_text(rows), end="")
-    if not given.rocksdb and not given.isolated:
+    if not given.rocksdb and not given.ways:
         wrong += unlike_record(rows)
     if not given.suites and not given.rocksdb:
         wrong += unaccounted(_jar_of_suites(fetched))

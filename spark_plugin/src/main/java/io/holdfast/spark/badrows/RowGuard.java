@@ -84,6 +84,11 @@ record RowGuard(
   /** For {@code explain}. */
   @Override
   public String toString() {
-    return "rows of source " + (-1 - key.operator());
+    return "rows of source " + source();
+  }
+
+  /** The number of the source in the plan. */
+  long source() {
+    return -1 - key.operator();
   }
 }

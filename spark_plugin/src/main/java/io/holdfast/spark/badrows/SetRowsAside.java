@@ -9,7 +9,9 @@ import io.holdfast.spark.isolation.driver.QueryRun;
 import io.holdfast.spark.isolation.plan.GuardExec;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
@@ -19,6 +21,7 @@ import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Partial$;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.adaptive.QueryStageExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.datasources.v2.V2TableWriteExec;
@@ -85,15 +88,41 @@ public final class SetRowsAside {
     collect(plan, tops);
     Batch of = new Batch(query, batch);
     SparkPlan guarded = plan;
+    Map<SparkPlan, RowGuard> guards = new LinkedHashMap<>();
     int source = 0;
     for (SparkPlan top : tops) {
       List<SparkPlan> nodes = stage(top);
       List<SparkPlan> sources = nodes.stream().filter(SetRowsAside::isSource).toList();
       if (!sources.isEmpty()) {
-        guarded = guarded(guarded, top, nodes, sources, of, source++);
+        RowGuard guard = ofEqual(top, guards);
+        guard = guard == null ? guard(plan, nodes, sources, of, source++) : guard;
+        if (guard != null) {
+          guards.put(top, guard);
+          guarded = guarded(guarded, top, guard);
+        }
       }
     }
     return guarded;
+  }
+
+  /** The guard of an equal stage: Spark runs both once, unless their guards differ. */
+  private static RowGuard ofEqual(SparkPlan top, Map<SparkPlan, RowGuard> guards) {
+    for (Map.Entry<SparkPlan, RowGuard> other : guards.entrySet()) {
+      if (top.conf().exchangeReuseEnabled() && other.getKey().sameResult(top)) {
+        return other.getValue();
+      }
+    }
+    return null;
+  }
+
+  private static SparkPlan guarded(SparkPlan plan, SparkPlan top, RowGuard guard) {
+    SparkPlan open =
+        top.transformUp(
+            PartialFunction$.MODULE$.fromFunction(
+                node -> isSource(node) ? new GuardExec(node, new SourceRDD.Execution()) : node));
+    SparkPlan stage = new ShownRows(guard, new GuardExec(open, guard));
+    return plan.transformUp(
+        PartialFunction$.MODULE$.fromFunction(node -> node == top ? stage : node));
   }
 
   /** A micro-batch of a query. */
@@ -168,9 +197,9 @@ public final class SetRowsAside {
         && node.logicalLink().exists(logical -> logical.isStreaming());
   }
 
-  private SparkPlan guarded(
+  /** Null, with a warning, if bad rows of the stage cannot be set aside. */
+  private RowGuard guard(
       SparkPlan plan,
-      SparkPlan top,
       List<SparkPlan> nodes,
       List<SparkPlan> sources,
       Batch batch,
@@ -185,7 +214,13 @@ public final class SetRowsAside {
             letters);
     boolean realTime = batch.execution().isRealTimeMode(); // from-4.3
     // until-4.2: boolean realTime = false;
-    String why = realTime ? "it runs in Real-Time Mode" : whyNot(nodes, sources);
+    String why =
+        realTime
+            ? "it runs in Real-Time Mode"
+            : isAdaptive(plan)
+                ? "Spark plans it while it runs; switch"
+                    + " spark.sql.adaptive.streaming.stateless.enabled off"
+                : whyNot(nodes, sources);
     if (why != null) {
       if (run.mayWarn()) {
         LOG.warn(
@@ -195,26 +230,30 @@ public final class SetRowsAside {
             batch.run(),
             why);
       }
-      return plan;
+      return null;
     }
-    RowGuard guard =
-        new RowGuard(
-            decisions,
-            run,
-            new GuardKey(batch.run(), batch.number(), -1 - source),
-            conf.badRows,
-            sources,
-            nodes.stream().anyMatch(node -> node instanceof EvalPythonExec),
-            decisions.isRerun(batch.checkpoint(), batch.number()),
-            batch.query(),
-            top.conf().minBatchesToRetain());
-    SparkPlan open =
-        top.transformUp(
-            PartialFunction$.MODULE$.fromFunction(
-                node -> isSource(node) ? new GuardExec(node, new SourceRDD.Execution()) : node));
-    SparkPlan stage = new ShownRows(source, run, batch.number(), new GuardExec(open, guard));
-    return plan.transformUp(
-        PartialFunction$.MODULE$.fromFunction(node -> node == top ? stage : node));
+    return new RowGuard(
+        decisions,
+        run,
+        new GuardKey(batch.run(), batch.number(), -1 - source),
+        conf.badRows,
+        sources,
+        nodes.stream().anyMatch(node -> node instanceof EvalPythonExec),
+        decisions.isRerun(batch.checkpoint(), batch.number()),
+        batch.query(),
+        plan.conf().minBatchesToRetain());
+  }
+
+  /** Spark plans its stages one by one, and this may be one of them. */
+  private static boolean isAdaptive(SparkPlan plan) {
+    boolean stateless = plan.conf().adaptiveExecutionEnabledInStatelessStreaming(); // from-4.1
+    // until-4.0: boolean stateless = false;
+    boolean mayBe = stateless && plan.conf().adaptiveExecutionEnabled();
+    return plan.exists(
+        node ->
+            node instanceof AdaptiveSparkPlanExec
+                || node instanceof QueryStageExec
+                || mayBe && node instanceof Exchange);
   }
 
   private String whyNot(List<SparkPlan> nodes, List<SparkPlan> sources) {
@@ -222,9 +261,6 @@ public final class SetRowsAside {
         spark.taskScheduler() instanceof TaskSchedulerImpl tasks ? tasks.maxTaskFailures() : 1;
     if (failures < 2) {
       return "a task has one attempt; set spark.task.maxFailures, or local[n,4] as the master";
-    }
-    if (nodes.stream().anyMatch(node -> node instanceof AdaptiveSparkPlanExec)) {
-      return "Spark plans it while it runs; switch spark.sql.adaptive.enabled off";
     }
     if (sources.stream().map(SparkPlan::schema).distinct().count() > 1) {
       return "it joins streams with other columns by union";

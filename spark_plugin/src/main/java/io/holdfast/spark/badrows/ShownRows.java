@@ -1,6 +1,5 @@
 package io.holdfast.spark.badrows;
 
-import io.holdfast.spark.isolation.driver.QueryRun;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -24,21 +23,18 @@ final class ShownRows extends CollectMetricsExec {
   private static final StructType SCHEMA =
       new StructType().add("rows", DataTypes.LongType, false);
 
-  private final int source;
-  private final transient QueryRun run;
-  private final long batch;
+  private final transient RowGuard guard;
 
   @SuppressWarnings("unchecked") // an empty list has every type
-  ShownRows(int source, QueryRun run, long batch, SparkPlan child) {
-    super(NAME + source, Seq$.MODULE$.empty(), child);
-    this.source = source;
-    this.run = run;
-    this.batch = batch;
+  ShownRows(RowGuard guard, SparkPlan child) {
+    super(NAME + guard.source(), Seq$.MODULE$.empty(), child);
+    this.guard = guard;
   }
 
   @Override
   public Row collectedMetrics() {
-    return new GenericRowWithSchema(new Object[] {run.publishedRows(batch)}, SCHEMA);
+    long rows = guard.run().publishedRows(guard.key().batch());
+    return new GenericRowWithSchema(new Object[] {rows}, SCHEMA);
   }
 
   @Override
@@ -51,6 +47,6 @@ final class ShownRows extends CollectMetricsExec {
 
   @Override
   public CollectMetricsExec withNewChildInternal(SparkPlan child) {
-    return new ShownRows(source, run, batch, child);
+    return new ShownRows(guard, child);
   }
 }
