@@ -49,10 +49,7 @@ def letters(dead: Path, query: str, source: int, batch: int, errors: Errors) -> 
     )
     file = dead / query / str(source) / f"{batch}.parquet"
     file.parent.mkdir(parents=True, exist_ok=True)
-    # Spark writes times as this type by default.
-    pq.write_table(
-        pa.Table.from_pylist(rows[::-1], schema), file, use_deprecated_int96_timestamps=True
-    )
+    pq.write_table(pa.Table.from_pylist(rows[::-1], schema), file)
     return file
 
 
@@ -65,6 +62,24 @@ def dead(tmp_path: Path) -> Path:
     letters(folder, FIRST, 0, 9, [("CAST", "older"), ("ZERO", "zero"), ("CAST", "newer")])
     letters(folder, FIRST, 1, 9, [("CAST", "other source")])
     return folder
+
+
+def test_rows_are_lines_of_json(dead: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines, err = run(capsys, "dead-letters", dead / SECOND, "--rows")
+    assert (status, err) == (0, "")
+    position = {"topic": None, "file": "file:/in/0.parquet", "partition": None, "offset": None}
+    assert [json.loads(line) for line in lines] == [
+        {
+            "query": SECOND,
+            "batch": 3,
+            "source": 0,
+            "position": {**position, "start": 0, "row": 0},
+            "error_class": "KeyError",
+            "error": "KeyError: 'a'",
+            "at": "2026-01-01T00:00:00.000000Z",
+            "row": {"item": "none"},
+        }
+    ]
 
 
 def test_rows_are_counted_by_batch_and_error(

@@ -1,4 +1,4 @@
-"""``holdfast dead-letters``: the rows that queries have set aside, counted by batch and error."""
+"""``holdfast dead-letters``: the rows that queries have set aside, or how many by batch and error."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import argparse
 import io
 import json
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli import folders
-from holdfast.cli.output import report, tables
+from holdfast.cli.output import exported_rows, report, tables
 from holdfast.files.paths import AnyPath, absolute, listed_with_status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COLUMNS: Final = ["source", "batch", "error_class", "error", "at"]
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """Print how many rows each batch has set aside for which error; OSError for other files."""
+    """Print how many rows each batch has set aside for which error, or with ``--rows`` the rows.
+
+    OSError if some files are no dead letters.
+    """
     folder = absolute(folders.given(arguments.folder))
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist")
@@ -23,7 +31,10 @@ def show(arguments: argparse.Namespace) -> None:
     wrong: list[str] = []
     for file in _files(folder):
         try:
-            found += _counts(file)
+            if arguments.rows:
+                exported_rows.write(_rows(file), "json")
+            else:
+                found += _counts(file)
         except (ValueError, OSError) as error:
             wrong.append(f"{file}: {error}")
     found.sort(key=lambda one: (one["query"], one["source"], one["batch"]))
@@ -32,7 +43,7 @@ def show(arguments: argparse.Namespace) -> None:
             print(json.dumps(one))
     elif found:
         report.print_table(tables.of_dead_letters(found))
-    if not found and not wrong:
+    if not found and not wrong and not arguments.rows:
         print(f"holdfast: {folder} has no dead letters", file=sys.stderr)
     sys.stdout.flush()
     report.refuse(wrong, "files are no dead letters of bad rows, or damaged:")
@@ -46,17 +57,21 @@ def _files(folder: AnyPath) -> Iterator[AnyPath]:
             yield path
 
 
-def _counts(file: AnyPath) -> list[dict[str, Any]]:
-    """Return the rows of ``<query>/<source>/<batch>.parquet`` by error class."""
+def _rows(file: AnyPath, wanted: Sequence[str] | None = None) -> pa.Table:
+    """Return ``<query>/<source>/<batch>.parquet``, or some of its columns."""
     import pyarrow.parquet as pq
 
-    keys = ["source", "batch", "error_class"]
-    wanted = [*keys, "error", "at"]  # positions and rows may be large
     with pq.ParquetFile(file.local or io.BytesIO(file.read_bytes())) as opened:
-        if missing := [name for name in wanted if name not in opened.schema_arrow.names]:
+        if missing := [name for name in _COLUMNS if name not in opened.schema_arrow.names]:
             raise ValueError(f"it has no columns {', '.join(missing)}")
-        rows = opened.read(wanted).sort_by("at")
-    # Without threads, the first error of a group is its oldest.
-    groups = rows.group_by(keys, use_threads=False).aggregate([("at", "count"), ("error", "first")])
-    counts = groups.rename_columns([*keys, "rows", "first_error"]).to_pylist()
-    return [{"query": file.parent.parent.name, **one} for one in counts]
+        rows = opened.read(wanted)
+    return rows.add_column(0, "query", [[file.parent.parent.name] * rows.num_rows])
+
+
+def _counts(file: AnyPath) -> list[dict[str, Any]]:
+    keys = ["query", "source", "batch", "error_class"]
+    # Positions and rows may be large. Without threads, the first error of a group is its oldest.
+    groups = _rows(file, _COLUMNS).sort_by("at").group_by(keys, use_threads=False)
+    counts = groups.aggregate([("at", "count"), ("error", "first")])
+    found: list[dict[str, Any]] = counts.rename_columns([*keys, "rows", "first_error"]).to_pylist()
+    return found

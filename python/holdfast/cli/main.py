@@ -125,6 +125,9 @@ def parser() -> argparse.ArgumentParser:
         help="print how many rows queries have set aside (bad_rows), by batch and error",
     )
     aside.add_argument("folder", help="folder of one query or of all: a path, or a URI")
+    aside.add_argument(
+        "--rows", action="store_true", help="print the rows instead, each as a line of JSON"
+    )
     aside.set_defaults(run=bad_rows.show)
 
     held = commands.add_parser(

@@ -97,7 +97,7 @@ def observed(found: Any, *, own: bool = False) -> list[dict[str, Any]]:
 
 
 #: Queries with a test of their own.
-OTHERS = {"union", "named", "tried", "values", "several rows"}
+OTHERS = {"union", "named", "tried", "values", "values joined", "several rows"}
 
 
 @pytest.mark.parametrize(
@@ -158,15 +158,16 @@ def test_each_sink_has_the_rows_that_are_good(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("query", ["values", "values joined"])
 def test_rows_of_kafka_are_named_by_topic_partition_and_offset(
-    helpers: Path, tmp_path: Path
+    helpers: Path, tmp_path: Path, query: str
 ) -> None:
     with skipped_without_jars():
         broker = KafkaBroker(tmp_path, helpers, partitions=2)
     values = ["bad" if i in BAD else str(i) for i in range(200)]
     with closing(broker), Application(tmp_path / "app", variables=broker.environment) as running:
         found = running.run(
-            tmp_path / "world", "values", source="kafka", servers=broker.servers, send=values
+            tmp_path / "world", query, source="kafka", servers=broker.servers, send=values
         )
     assert found["error"] is None
     assert sorted(row["x"] for row in found["rows"]) == sorted(set(range(200)) - set(BAD))
@@ -176,6 +177,7 @@ def test_rows_of_kafka_are_named_by_topic_partition_and_offset(
         assert [position[part] for part in ("topic", "partition", "offset")] == [
             row[part] for part in ("topic", "partition", "offset")
         ]
+    # Spark reads equal sides of a join once.
     assert len(found["letters"]) == len(BAD)
 
 

@@ -119,6 +119,11 @@ def _values(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("partition * 1000 + offset AS id", "cast(string(value) as int) AS x")
 
 
+def _values_joined(rows: DataFrame) -> DataFrame:
+    values = _values(rows)
+    return values.alias("a").join(values.alias("b"), "id").selectExpr("id", "a.x AS x")
+
+
 def _several(rows: DataFrame) -> DataFrame:
     return _cast(rows).mapInArrow(lambda batches: batches, "id long, x int")
 
@@ -182,6 +187,7 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
     "tried": (lambda rows: rows.selectExpr("id", "try_cast(v as int) AS x"), "append", CAST),
     "named": (_named, "append", CAST),
     "values": (_values, "append", CAST),
+    "values joined": (_values_joined, "append", CAST),
     "several rows": (_several, "append", CAST),
     "avro": (_avro, "append", "java.io.EOFException"),
     "typed": (_typed, "append", "java.lang.NumberFormatException"),

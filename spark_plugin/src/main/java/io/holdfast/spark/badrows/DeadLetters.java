@@ -25,6 +25,7 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.OutputWriter;
+import org.apache.spark.sql.execution.datasources.OutputWriterFactory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -121,13 +122,16 @@ record DeadLetters(String folder, UUID query, int source)
     java.nio.file.Path made = local.resolve("rows.parquet");
     try {
       Job job = Job.getInstance(conf);
-      OutputWriter writer =
+      OutputWriterFactory factory =
           new ParquetFileFormat()
-              .prepareWrite(SparkSession.active(), job, scala.collection.immutable.Map$.MODULE$.empty(), schema)
-              .newInstance(
-                  made.toUri().toString(),
-                  schema,
-                  new TaskAttemptContextImpl(job.getConfiguration(), new TaskAttemptID()));
+              .prepareWrite(SparkSession.active(), job, scala.collection.immutable.Map$.MODULE$.empty(), schema);
+      // Spark's default says in no column that times are in UTC.
+      job.getConfiguration().set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS");
+      OutputWriter writer =
+          factory.newInstance(
+              made.toUri().toString(),
+              schema,
+              new TaskAttemptContextImpl(job.getConfiguration(), new TaskAttemptID()));
       long count = 0;
       try {
         for (JsonNode bad : rows) {

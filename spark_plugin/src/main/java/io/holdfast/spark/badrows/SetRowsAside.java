@@ -83,21 +83,24 @@ public final class SetRowsAside {
     if (batch == null) {
       return plan;
     }
-    List<SparkPlan> tops = new ArrayList<>();
-    tops.add(plan instanceof V2TableWriteExec ? plan.children().head() : plan);
-    collect(plan, tops);
+    List<SparkPlan> ends = new ArrayList<>();
+    if (!(plan instanceof ShuffleExchangeExec)) {
+      ends.add(plan instanceof V2TableWriteExec ? plan.children().head() : plan);
+    }
+    collect(plan, ends);
     Batch of = new Batch(query, batch);
     SparkPlan guarded = plan;
     Map<SparkPlan, RowGuard> guards = new LinkedHashMap<>();
     int source = 0;
-    for (SparkPlan top : tops) {
+    for (SparkPlan end : ends) {
+      SparkPlan top = end instanceof ShuffleExchangeExec ? children(end).get(0) : end;
       List<SparkPlan> nodes = stage(top);
       List<SparkPlan> sources = nodes.stream().filter(SetRowsAside::isSource).toList();
       if (!sources.isEmpty()) {
-        RowGuard guard = ofEqual(top, guards);
+        RowGuard guard = ofEqual(end, guards);
         guard = guard == null ? guard(plan, nodes, sources, of, source++) : guard;
         if (guard != null) {
-          guards.put(top, guard);
+          guards.put(end, guard);
           guarded = guarded(guarded, top, guard);
         }
       }
@@ -106,9 +109,9 @@ public final class SetRowsAside {
   }
 
   /** The guard of an equal stage: Spark runs both once, unless their guards differ. */
-  private static RowGuard ofEqual(SparkPlan top, Map<SparkPlan, RowGuard> guards) {
+  private static RowGuard ofEqual(SparkPlan end, Map<SparkPlan, RowGuard> guards) {
     for (Map.Entry<SparkPlan, RowGuard> other : guards.entrySet()) {
-      if (top.conf().exchangeReuseEnabled() && other.getKey().sameResult(top)) {
+      if (end.conf().exchangeReuseEnabled() && other.getKey().sameResult(end)) {
         return other.getValue();
       }
     }
@@ -172,13 +175,13 @@ public final class SetRowsAside {
     return node instanceof StateStoreWriter && !both ? all.subList(0, 1) : all;
   }
 
-  /** Adds the stages that end with a shuffle. */
-  private static void collect(SparkPlan node, List<SparkPlan> tops) {
+  /** Adds the shuffles, each the end of a stage. */
+  private static void collect(SparkPlan node, List<SparkPlan> ends) {
     if (node instanceof ShuffleExchangeExec) {
-      tops.add(children(node).get(0));
+      ends.add(node);
     }
     if (!(node instanceof BroadcastExchangeLike)) {
-      children(node).forEach(child -> collect(child, tops));
+      children(node).forEach(child -> collect(child, ends));
     }
   }
 
