@@ -237,6 +237,23 @@ def test_too_many_bad_rows_fail_the_batch_and_stay(
     assert (len(found["rows"]), found["letters"]) == (200, [])
 
 
+def test_a_batch_that_set_rows_aside_ends_before_that_is_switched_off(
+    application: Application, tmp_path: Path
+) -> None:
+    feed(tmp_path / "in", range(2), bad=True)
+    assert application.run(tmp_path, "cast")["error"] is None
+    for entry in (tmp_path / "checkpoint/commits").glob("*1*"):
+        entry.unlink()
+    found = application.run(tmp_path, "cast", aside=False, change="repaired")
+    assert "Batch 1 of " in found["error"]
+    assert 'start the query with that once' in found["error"]
+    for aside in (True, False):
+        found = application.run(tmp_path, "cast", aside=aside, change="repaired")
+        assert found["error"] is None
+        assert len(found["rows"]) == 2 * (ROWS - len(BAD))
+        assert [letter["row"]["id"] for letter in found["letters"]] == bad_ids(range(2))
+
+
 def test_a_stage_with_a_function_of_several_rows_is_named(
     application: Application, tmp_path: Path
 ) -> None:

@@ -59,10 +59,13 @@ record DeadLetters(String folder, UUID query, int source)
     return new Path(folder, query + "/" + source + "/" + batch + ".parquet");
   }
 
-  /** Writes the letters of committed batches that an earlier run did not write. */
-  static void publishMissing(UUID query, Path checkpoint, Configuration conf) {
+  /**
+   * Writes the letters of committed batches that an earlier run did not write. A run that sets no rows
+   * aside must not repeat a batch with bad rows: its sink may have all others.
+   */
+  static void starting(UUID query, Path checkpoint, Configuration conf) {
     Path root = new Path(checkpoint, "bad-rows");
-    String folder = HoldfastConf.deadLetters(conf::get);
+    boolean setsAside = HoldfastConf.setsRowsAside(conf::get);
     try {
       FileSystem files = root.getFileSystem(conf);
       if (!files.exists(root)) {
@@ -70,11 +73,18 @@ record DeadLetters(String folder, UUID query, int source)
       }
       long committed = CommitLog.newestBatch(new Path(checkpoint, "commits"), conf);
       for (FileStatus one : files.listStatus(root)) {
-        if (one.isDirectory()) {
+        if (one.isDirectory() && setsAside) {
           Path markers = one.getPath();
-          DeadLetters letters =
-              new DeadLetters(folder, query, Integer.parseInt(markers.getName()));
-          QueryRun.publish(markers, conf, committed, letters);
+          int source = Integer.parseInt(markers.getName());
+          String folder = HoldfastConf.deadLetters(conf::get);
+          QueryRun.publish(markers, conf, committed, new DeadLetters(folder, query, source));
+        } else if (one.isDirectory() && files.exists(new Path(one.getPath(), "" + (committed + 1)))) {
+          throw new HoldfastException(
+              String.format(
+                  "Batch %s of %s set bad rows aside and has not ended. Its sink may have all other"
+                      + " rows, so it has to end with bad_rows=\"dead-letter\": start the query with"
+                      + " that once, before you switch it off.",
+                  committed + 1, checkpoint));
         }
       }
     } catch (IOException e) {

@@ -150,9 +150,9 @@ public final class SetRowsAside {
 
   /** Called on a query's thread when it starts: an earlier run may have left letters unwritten. */
   public static void starting(SparkContext spark, Path checkpoint, Configuration conf) {
-    MicroBatchExecution query = wanted(spark, conf);
+    MicroBatchExecution query = EndOfInput.queryOfThread(spark);
     if (query != null && !Program.hasPlanned(query)) {
-      DeadLetters.publishMissing(query.id(), checkpoint, conf);
+      DeadLetters.starting(query.id(), checkpoint, conf);
     }
   }
 
