@@ -104,6 +104,7 @@ pub enum Action {
 
 /// The answer to an attempt that asks what it does with a partition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Answer {
     /// Digests of rows that it leaves out.
     pub named: Vec<String>,

@@ -13,8 +13,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.XXH64;
-import org.apache.spark.sql.vectorized.ColumnarBatch;
-import scala.collection.Iterator;
+import scala.collection.BufferedIterator;
 
 /** Reads a source block by block, and names its rows. All rows of a block are of one file. */
 final class Blocks {
@@ -25,8 +24,7 @@ final class Blocks {
 
   private static final long BYTES_MAX = 8 << 20;
 
-  private final Iterator<?> source;
-  private final boolean columnar;
+  private final BufferedIterator<InternalRow> source;
   private final UnsafeProjection copier;
   private final int[] kafka; // columns with topic, partition and offset; null without
   private final int partition;
@@ -46,9 +44,6 @@ final class Blocks {
     }
   }
 
-  private Object ahead; // a row of the next block
-  private Part partAhead;
-
   /** Rows of earlier blocks, of all and of the same part. */
   private long before;
 
@@ -57,9 +52,8 @@ final class Blocks {
   private Part partOfSource = part; // it may be at the next file, or at its end
   private Block block;
 
-  Blocks(SourceInput.Source source, TaskContext task) {
-    this.source = source.rows().apply(task);
-    columnar = source.columnar();
+  Blocks(SourceRDD.Source source, TaskContext task) {
+    this.source = source.rows().apply(task).buffered();
     copier = UnsafeProjection.create(source.schema());
     List<String> names = Arrays.asList(source.schema().fieldNames());
     kafka =
@@ -79,41 +73,34 @@ final class Blocks {
     }
     block = null;
     partOfSource.show();
-    if (ahead == null && !source.hasNext()) {
+    if (!source.hasNext()) {
       return null;
     }
-    Object first = ahead == null ? source.next() : ahead;
-    Part now = ahead == null ? Part.now() : partAhead;
-    ahead = null;
+    Part now = partOfNext();
     if (!now.equals(part)) {
       part = now;
       beforeOfPart = 0;
     }
-    block =
-        columnar ? new Block.OfColumns((ColumnarBatch) first, copier) : ofRows((InternalRow) first);
+    List<UnsafeRow> rows = new ArrayList<>();
+    long bytes = 0;
+    do {
+      UnsafeRow copy = copier.apply(source.next()).copy();
+      rows.add(copy);
+      bytes += copy.getSizeInBytes();
+    } while (rows.size() < ROWS_MAX
+        && bytes < BYTES_MAX
+        && source.hasNext()
+        && partOfNext().equals(part));
+    block = new Block(rows);
     partOfSource = Part.now();
     part.show();
     return block;
   }
 
-  private Block ofRows(InternalRow first) {
-    List<UnsafeRow> rows = new ArrayList<>();
-    InternalRow row = first;
-    long bytes = 0;
-    while (true) {
-      UnsafeRow copy = copier.apply(row).copy();
-      rows.add(copy);
-      bytes += copy.getSizeInBytes();
-      if (rows.size() == ROWS_MAX || bytes >= BYTES_MAX || !source.hasNext()) {
-        return new Block.OfRows(rows);
-      }
-      row = (InternalRow) source.next();
-      partAhead = Part.now();
-      if (!partAhead.equals(part)) {
-        ahead = copier.apply(row).copy();
-        return new Block.OfRows(rows);
-      }
-    }
+  /** The part of the next row, to which the source goes. */
+  private Part partOfNext() {
+    source.head();
+    return Part.now();
   }
 
   /** The number of a row of this block in the task's input. */

@@ -14,12 +14,12 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
 /** The rows of one partition that a task leaves out. Its stage gets all others. */
-final class LeftOut implements SourceInput {
+final class LeftOut implements SourceRDD.Input {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /** Rows with equal content. The letter is null if the marker has one. */
@@ -70,29 +70,15 @@ final class LeftOut implements SourceInput {
   }
 
   @Override
-  public Iterator<?> read(Source source) {
+  public Iterator<InternalRow> read(SourceRDD.Source source) {
     delivered = new Blocks(source, task);
-    return new AbstractIterator<Object>() {
-      private Iterator<?> slice = scala.collection.Iterator.empty();
-
-      @Override
-      public boolean hasNext() {
-        while (!slice.hasNext()) {
-          Block block = delivered.next();
-          if (block == null) {
-            return false;
-          }
-          leaveOut(block);
-          slice = block.slice(0, block.size());
-        }
-        return true;
-      }
-
-      @Override
-      public Object next() {
-        return slice.next();
-      }
-    };
+    return scala.collection.Iterator.continually(delivered::next)
+        .takeWhile(block -> block != null)
+        .flatMap(
+            block -> {
+              leaveOut(block);
+              return block.slice(0, block.size());
+            });
   }
 
   private void leaveOut(Block block) {

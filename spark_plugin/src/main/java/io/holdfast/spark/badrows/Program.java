@@ -20,11 +20,11 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
 import scala.Option;
 import scala.Product;
-import scala.collection.Iterable;
+import scala.collection.IterableOnce;
+import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -67,21 +67,14 @@ final class Program {
     if (isFunction) {
       code(part);
     } else if (part instanceof PythonFunction function) {
-      function.command().foreach(one -> {
-        digest.update(((Number) one).byteValue());
-        return null;
-      });
+      CollectionConverters.asJava(function.command())
+          .forEach(one -> digest.update(((Number) one).byteValue()));
     } else if (part instanceof LogicalPlan leaf && leaf.children().isEmpty()) {
       text(leaf.nodeName());
-    } else if (part instanceof TreeNode<?> || part instanceof Product && !(part instanceof Option<?>)) {
-      CollectionConverters.asJava(((Product) part).productIterator()).forEachRemaining(this::add);
-    } else if (part instanceof Option<?> option) {
-      option.foreach(one -> {
-        add(one);
-        return null;
-      });
-    } else if (part instanceof Iterable<?> all) {
-      CollectionConverters.asJava(all).forEach(this::add);
+    } else if (part instanceof Product parts && !(part instanceof Option<?>)) {
+      addAll(parts.productIterator());
+    } else if (part instanceof IterableOnce<?> all) {
+      addAll(all.iterator());
     } else if (part instanceof byte[] bytes) {
       digest.update(bytes);
     } else if (part != null) {
@@ -92,6 +85,10 @@ final class Program {
         code(name);
       }
     }
+  }
+
+  private void addAll(Iterator<?> parts) {
+    CollectionConverters.asJava(parts).forEachRemaining(this::add);
   }
 
   private void code(Object lambda) {

@@ -33,42 +33,27 @@ record RowGuard(
     MicroBatchExecution query,
     long retained)
     implements GuardExec.Execution {
-  /** A stage in one batch, as the core reads it: {@code Plan} in its messages.rs. */
-  private record Plan(
-      String source,
-      String form,
-      int partitions,
-      boolean rerun,
-      boolean sameProgram,
-      long retained,
-      Map<String, Long> limits) {}
-
   @Override
   public RDD<InternalRow> execute(SparkPlan child) {
     RDD<InternalRow> stage = child.execute();
     int partitions = stage.partitions().length;
     SparkSide side = decisions.guard(key, run, () -> plan(partitions));
-    RowGuardRDD guarded =
-        new RowGuardRDD(stage, key, readsAhead, side.suspects(), side.through());
+    RowGuardRDD guarded = new RowGuardRDD(stage, side.ofTasks(partitions), readsAhead);
     side.guards(guarded.id(), read -> estimate(read, partitions, side.throughCount()));
     return guarded;
   }
 
-  private Plan plan(int partitions) {
-    boolean same = !rerun || Program.repeating(query, run.checkpoint(), run.conf());
-    return new Plan(
-        sources.get(0).nodeName(),
-        form(),
-        partitions,
-        rerun,
-        same,
-        retained,
-        Map.of(
-            "rows", bounds.max(), "perMillion", Math.round(bounds.ratio() * 1_000_000)));
-  }
-
-  private String form() {
-    return sources.get(0).schema().json();
+  /** The stage in this batch, as the core reads it: {@code Plan} in its messages.rs. */
+  private Map<String, ?> plan(int partitions) {
+    return Map.of(
+        "source", sources.get(0).nodeName(),
+        "form", sources.get(0).schema().json(),
+        "partitions", partitions,
+        "rerun", rerun,
+        "sameProgram", !rerun || Program.repeating(query, run.checkpoint(), run.conf()),
+        "retained", retained,
+        "limits",
+            Map.of("rows", bounds.max(), "perMillion", Math.round(bounds.ratio() * 1_000_000)));
   }
 
   /** All rows of the batch, by those of tasks that have ended and of one that is about to. */

@@ -14,6 +14,7 @@ import org.apache.spark.memory.TaskMemoryManager;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.shuffle.FetchFailedException;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.unsafe.Platform;
 import scala.Option;
 import scala.collection.Iterator;
 
@@ -21,7 +22,7 @@ import scala.collection.Iterator;
  * Finds the rows of a partition for which its stage throws. A row is bad if the stage throws twice
  * when it gets nothing but this row. Results of the stage are dropped, and nothing is counted.
  */
-final class RowSearch implements SourceInput {
+final class RowSearch implements SourceRDD.Input {
   /** Trials have memory of their own, under numbers that no task has. */
   private static final AtomicLong TRIALS = new AtomicLong(Long.MIN_VALUE);
 
@@ -41,8 +42,8 @@ final class RowSearch implements SourceInput {
   private final LeftOut leftOut;
   private final Runnable tooMany;
   private final long max;
-  private Source source;
-  private Iterator<?> slice = scala.collection.Iterator.empty();
+  private SourceRDD.Source source;
+  private Iterator<InternalRow> slice = scala.collection.Iterator.empty();
   private Blocks blocks;
   private Block block;
   private long many = MANY;
@@ -70,7 +71,7 @@ final class RowSearch implements SourceInput {
   }
 
   @Override
-  public Iterator<?> read(Source found) {
+  public Iterator<InternalRow> read(SourceRDD.Source found) {
     source = found;
     return slice;
   }
@@ -100,7 +101,7 @@ final class RowSearch implements SourceInput {
       if (failure == null) {
         return;
       }
-      int suspect = block.last[0];
+      int suspect = block.last;
       if (readsAhead || !isBad(suspect, trial(suspect, suspect + 1))) {
         divide(from, block.size(), failure);
         return;
@@ -169,7 +170,7 @@ final class RowSearch implements SourceInput {
     Throwable failure = null;
     TaskContext$.MODULE$.setTaskContext(own);
     try {
-      SourceInput.with(this, () -> drain(stage.iterator(split, own)));
+      SourceRDD.with(this, () -> drain(stage.iterator(split, own)));
     } catch (Throwable thrown) {
       failure = thrown;
     }
@@ -185,7 +186,7 @@ final class RowSearch implements SourceInput {
     task.killTaskIfInterrupted();
     for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
       if (isOfMachine(cause)) {
-        throw RowSearch.<RuntimeException>sneaky(failure);
+        Platform.throwException(failure);
       }
     }
     return failure;
@@ -209,10 +210,5 @@ final class RowSearch implements SourceInput {
         || failure instanceof FetchFailedException
         || said.contains("No space left on device")
         || said.contains("Too many open files");
-  }
-
-  @SuppressWarnings("unchecked") // Scala's errors need no declaration
-  private static <T extends Throwable> T sneaky(Throwable failure) throws T {
-    throw (T) failure;
   }
 }

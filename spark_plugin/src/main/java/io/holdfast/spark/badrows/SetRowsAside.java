@@ -17,7 +17,6 @@ import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
-import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Partial$;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
@@ -43,7 +42,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * The rule that guards stages of a micro-batch from a source to a shuffle or to the sink, if they
  * treat rows independently. It runs before Spark makes generated code of stages.
  */
-public final class SetRowsAside {
+public record SetRowsAside(DecisionService decisions, SparkContext spark, HoldfastConf conf) {
   private static final Logger LOG = LoggerFactory.getLogger(SetRowsAside.class);
 
   /** Nodes that treat rows independently, beside partial aggregations. */
@@ -65,16 +64,6 @@ public final class SetRowsAside {
           "BroadcastNestedLoopJoinExec",
           "EventTimeWatermarkExec",
           "CollectMetricsExec");
-
-  private final DecisionService decisions;
-  private final SparkContext spark;
-  private final HoldfastConf conf;
-
-  public SetRowsAside(DecisionService decisions, SparkContext spark, HoldfastConf conf) {
-    this.decisions = decisions;
-    this.spark = spark;
-    this.conf = conf;
-  }
 
   /** Returns the plan with guards, or the same plan if it is no micro-batch of a query. */
   public SparkPlan apply(SparkPlan plan) {
@@ -123,9 +112,7 @@ public final class SetRowsAside {
         top.transformUp(
             PartialFunction$.MODULE$.fromFunction(
                 node -> isSource(node) ? new GuardExec(node, new SourceRDD.Execution()) : node));
-    SparkPlan stage = new ShownRows(guard, new GuardExec(open, guard));
-    return plan.transformUp(
-        PartialFunction$.MODULE$.fromFunction(node -> node == top ? stage : node));
+    return GuardExec.replaced(plan, top, new ShownRows(guard, new GuardExec(open, guard)));
   }
 
   /** A micro-batch of a query. */
@@ -207,12 +194,12 @@ public final class SetRowsAside {
       List<SparkPlan> sources,
       Batch batch,
       int source) {
-    Path folder = new Path(batch.checkpoint(), "bad-rows/" + source);
     DeadLetters letters = new DeadLetters(conf.badRows.deadLetters(), batch.query().id(), source);
     QueryRun run =
-        decisions.rowsRun(
+        decisions.run(
             batch.run(),
-            folder,
+            batch.checkpoint(),
+            "bad-rows/" + source,
             () -> plan.session().sessionState().newHadoopConf(),
             letters);
     boolean realTime = batch.execution().isRealTimeMode(); // from-4.3
@@ -260,10 +247,8 @@ public final class SetRowsAside {
   }
 
   private String whyNot(List<SparkPlan> nodes, List<SparkPlan> sources) {
-    int failures =
-        spark.taskScheduler() instanceof TaskSchedulerImpl tasks ? tasks.maxTaskFailures() : 1;
-    if (failures < 2) {
-      return "a task has one attempt; set spark.task.maxFailures, or local[n,4] as the master";
+    if (decisions.failuresMax() < 2) {
+      return DecisionService.ONE_ATTEMPT;
     }
     if (sources.stream().map(SparkPlan::schema).distinct().count() > 1) {
       return "it joins streams with other columns by union";

@@ -1,20 +1,43 @@
 package io.holdfast.spark.badrows;
 
 import io.holdfast.spark.isolation.plan.GuardExec;
+import java.util.function.Function;
+import java.util.function.Supplier;
 import org.apache.spark.Partition;
 import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.RowToColumnConverter;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.NullType;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.Function$;
+import scala.Option;
 import scala.collection.Iterator;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
 
-/** The rows of a source, or those that a {@link SourceInput} gives in their place. */
+/** The rows of a source, or those that an {@link Input} gives in their place. */
 final class SourceRDD<T> extends RDD<T> {
   private static final long serialVersionUID = 1L;
+
+  /** Gives other rows to the source of a stage, while a task computes the stage. */
+  interface Input {
+    /** The source asks for its rows once in each computation of the stage. */
+    Iterator<InternalRow> read(Source source);
+  }
+
+  /** The source that a task reads. A task has Spark's rows from the begin. */
+  record Source(Function<TaskContext, Iterator<InternalRow>> rows, StructType schema) {}
+
+  /** The input of this thread; without one a source has Spark's rows. */
+  private static final ThreadLocal<Input> INPUT = new ThreadLocal<>();
 
   private final RDD<T> rows;
   private final boolean columnar;
@@ -46,11 +69,20 @@ final class SourceRDD<T> extends RDD<T> {
     }
   }
 
-  SourceRDD(RDD<T> rows, boolean columnar, StructType schema, ClassTag<T> type) {
+  private SourceRDD(RDD<T> rows, boolean columnar, StructType schema, ClassTag<T> type) {
     super(rows, type);
     this.rows = rows;
     this.columnar = columnar;
     this.schema = schema;
+  }
+
+  static <R> R with(Input input, Supplier<R> computation) {
+    INPUT.set(input);
+    try {
+      return computation.get();
+    } finally {
+      INPUT.remove();
+    }
   }
 
   @Override
@@ -59,13 +91,47 @@ final class SourceRDD<T> extends RDD<T> {
   }
 
   @Override
-  @SuppressWarnings("unchecked") // the input has rows of the source's kind
+  @SuppressWarnings("unchecked") // a source has rows, or batches of columns
   public Iterator<T> compute(Partition split, TaskContext task) {
-    SourceInput input = SourceInput.CURRENT.get();
-    return input == null
-        ? rows.iterator(split, task)
-        : (Iterator<T>)
-            input.read(
-                new SourceInput.Source(own -> rows.iterator(split, own), columnar, schema));
+    Input input = INPUT.get();
+    if (input == null) {
+      return rows.iterator(split, task);
+    }
+    Source source = new Source(own -> byRow(rows.iterator(split, own)), schema);
+    Iterator<InternalRow> given = input.read(source);
+    return (Iterator<T>) (columnar ? byColumns(given) : given);
+  }
+
+  @SuppressWarnings("unchecked")
+  private Iterator<InternalRow> byRow(Iterator<T> all) {
+    return columnar
+        ? ((Iterator<ColumnarBatch>) all)
+            .flatMap(batch -> CollectionConverters.asScala(batch.rowIterator()))
+        : (Iterator<InternalRow>) all;
+  }
+
+  /** Batches of one row each: a stage reads the whole batch when it takes it. */
+  private Iterator<ColumnarBatch> byColumns(Iterator<InternalRow> all) {
+    StructType vectors =
+        (StructType) schema.transformRecursively(Function$.MODULE$.unlift(SourceRDD::vector));
+    RowToColumnConverter converter = new RowToColumnConverter(vectors);
+    return all.map(
+        row -> {
+          OnHeapColumnVector[] columns = OnHeapColumnVector.allocateColumns(1, vectors);
+          converter.convert(row, columns);
+          return new ColumnarBatch(columns, 1);
+        });
+  }
+
+  /** The type whose vectors hold values of another one, for types that Spark's converter lacks. */
+  private static Option<DataType> vector(DataType type) {
+    if (type instanceof StringType) {
+      return Option.apply(DataTypes.StringType); // of any collation
+    }
+    if (type instanceof NullType) {
+      return Option.apply(DataTypes.BooleanType);
+    }
+    // A time is a number of nanoseconds.
+    return Option.apply(type.typeName().startsWith("time(") ? DataTypes.LongType : null);
   }
 }

@@ -40,26 +40,20 @@ public sealed interface DriverRequest extends Serializable {
   record LostFiles(String dir, String executorId, List<FileId> files) implements DriverRequest {}
 
   /**
-   * A task of a guarded stage asks whether it parks a partition. The answer is a decision.
+   * A task of a guarded stage asks whether it parks a partition, or which rows it leaves out. The
+   * answer is a decision.
    *
-   * @param partition of the operator; a task may compute several
    * @param id Spark's number of the attempt
    */
-  record Decide(GuardKey guard, Attempt attempt, int partition, long id)
-      implements DriverRequest {}
-
-  /** An attempt is through with a partition as decided. It continues when that is durable. */
-  record Settle(GuardKey guard, Attempt attempt, int partition) implements DriverRequest {}
+  record Decide(GuardKey guard, Part part, long id) implements DriverRequest {}
 
   /**
-   * An attempt has read a partition of a source to its end without the bad rows that it found. It
-   * continues when these are durable.
+   * An attempt is through with a partition as decided. It continues when that is durable.
    *
-   * @param found JSON, as the core reads it
-   * @param read rows that it read
+   * @param found bad rows that it left out, in JSON as the core reads it; null for an operator
+   * @param read rows of a source that it read
    */
-  record SettleRows(GuardKey guard, Attempt attempt, int partition, String found, long read)
-      implements DriverRequest {}
+  record Settle(GuardKey guard, Part part, String found, long read) implements DriverRequest {}
 
   /** Names a guarded stage in one batch of one run: an operator, or below 0 a source. */
   record GuardKey(UUID run, long batch, long operator) implements Serializable {}
@@ -81,6 +75,9 @@ public sealed interface DriverRequest extends Serializable {
       return number > 0 || stageAttempt > 0;
     }
   }
+
+  /** A partition of an operator or a source in an attempt, which may compute several. */
+  record Part(Attempt attempt, int partition) implements Serializable {}
 
   /** One run of a regional pipeline. Messages of an earlier run must not be mixed with it. */
   record Run(String pipeline, long number) implements Serializable {}

@@ -1,12 +1,13 @@
 package io.holdfast.spark.isolation.driver;
 
-import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.util.RawValue;
 import io.holdfast.spark.DaemonThreads;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
 import io.holdfast.spark.rpc.DriverRequest.Attempt;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
+import io.holdfast.spark.rpc.DriverRequest.Part;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -30,11 +31,16 @@ import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.TaskInfo;
+import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.storage.RDDInfo;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** Tells the machines of all runs about every task: reports of Spark's scheduler, and questions. */
 public final class DecisionService {
+  /** Says why failures of tasks cannot be handled, if {@link #failuresMax} is 1. */
+  public static final String ONE_ATTEMPT =
+      "a task has one attempt; set spark.task.maxFailures, or local[n,4] as the master";
+
   /** A decision waits so long for events that Spark posted before. */
   private static final long EVENTS_S = 30;
 
@@ -71,6 +77,11 @@ public final class DecisionService {
     this.spark = spark;
     events = new SparkEvents(spark);
     this.queryOfThread = queryOfThread;
+  }
+
+  /** Failures of a task after which Spark ends the query. */
+  public int failuresMax() {
+    return spark.taskScheduler() instanceof TaskSchedulerImpl tasks ? tasks.maxTaskFailures() : 1;
   }
 
   /** Called before a query starts. It may continue a batch that an earlier run planned. */
@@ -116,29 +127,25 @@ public final class DecisionService {
     return planned.getOrDefault(checkpoint.toUri().getPath(), -1L) != batch;
   }
 
-  /** Returns the run of a query for a checkpoint, and ends the run before. */
-  public QueryRun run(UUID id, Path checkpoint, Supplier<Configuration> conf) {
-    return current(
-        id,
-        new Path(checkpoint, "isolation"),
-        () -> QueryRun.ofPartitions(id, checkpoint, conf.get(), events, writers));
-  }
-
-  /** Like {@link #run}, for bad rows of one source. The folder has their markers. */
-  public QueryRun rowsRun(
-      UUID id, Path folder, Supplier<Configuration> conf, QueryRun.Publisher letters) {
-    return current(
-        id, folder, () -> QueryRun.ofRows(id, folder, conf.get(), letters, events, writers));
-  }
-
-  private synchronized QueryRun current(UUID id, Path folder, Supplier<QueryRun> fresh) {
-    QueryRun run = runs.get(folder);
+  /**
+   * Returns the run of a query for a folder of markers, and ends the run before.
+   *
+   * @param letters writes the bad rows of a source; null for the partitions of an operator
+   */
+  public synchronized QueryRun run(
+      UUID id,
+      Path checkpoint,
+      String folder,
+      Supplier<Configuration> conf,
+      QueryRun.Publisher letters) {
+    Path markers = new Path(checkpoint, folder);
+    QueryRun run = runs.get(markers);
     if (run == null || !run.id.equals(id)) {
       if (run != null) {
         run.end();
       }
-      run = fresh.get();
-      runs.put(folder, run);
+      run = new QueryRun(id, checkpoint, markers, conf.get(), letters, events, writers);
+      runs.put(markers, run);
     }
     return run;
   }
@@ -175,7 +182,7 @@ public final class DecisionService {
     if (guard == null) {
       throw new HoldfastException("The query has gone on without " + key);
     }
-    CompletableFuture<DriverReply> sealed = guard.run.call(QueryRun.Part.OF_SINK);
+    CompletableFuture<DriverReply> sealed = guard.run.call(QueryRun.OF_SINK);
     guard.tell("Seal");
     if (sealed.join() instanceof DriverReply.Refused refused) {
       throw new HoldfastException(refused.why());
@@ -185,25 +192,25 @@ public final class DecisionService {
   /** Answers a task that asks about a partition, or that is through with it. */
   public CompletableFuture<DriverReply> answer(DriverRequest request) {
     if (request instanceof DriverRequest.Decide asked) {
-      QueryRun.Part part = new QueryRun.Part(asked.attempt(), asked.partition());
-      return answer(asked.guard(), part, guard -> ask(guard, part, asked.id()));
-    }
-    if (request instanceof DriverRequest.SettleRows rows) {
-      QueryRun.Part part = new QueryRun.Part(rows.attempt(), rows.partition());
-      JsonNode found = Machine.json(rows.found());
-      return answer(
-          rows.guard(),
-          part,
-          guard -> guard.tell(Map.of("Settles", List.of(part, found, guard.side.input(rows.read())))));
+      return answer(asked.guard(), asked.part(), guard -> ask(guard, asked.part(), asked.id()));
     }
     DriverRequest.Settle settled = (DriverRequest.Settle) request;
-    QueryRun.Part part = new QueryRun.Part(settled.attempt(), settled.partition());
-    Object fact = Map.of("Settles", List.of(part, System.currentTimeMillis()));
-    return answer(settled.guard(), part, guard -> guard.tell(fact));
+    Part part = settled.part();
+    return answer(
+        settled.guard(),
+        part,
+        guard -> {
+          List<?> fact =
+              settled.found() == null
+                  ? List.of(part, System.currentTimeMillis())
+                  : List.of(
+                      part, new RawValue(settled.found()), guard.side.input(settled.read()));
+          guard.tell(Map.of("Settles", fact));
+        });
   }
 
   private CompletableFuture<DriverReply> answer(
-      GuardKey key, QueryRun.Part part, Consumer<Guarded> tell) {
+      GuardKey key, Part part, Consumer<Guarded> tell) {
     Guarded guard = guards.get(key);
     if (guard == null) {
       return CompletableFuture.completedFuture(
@@ -215,7 +222,7 @@ public final class DecisionService {
   }
 
   /** The machine receives the question after all events that Spark has posted before. */
-  private void ask(Guarded guard, QueryRun.Part part, long task) {
+  private void ask(Guarded guard, Part part, long task) {
     // If Spark submits the stage again from now on, this partition is one of those that ask.
     guard.side.suspects().add(part.partition());
     AtomicBoolean heard = new AtomicBoolean();

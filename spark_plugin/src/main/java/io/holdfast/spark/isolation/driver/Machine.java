@@ -12,7 +12,7 @@ import java.io.InputStream;
 import java.lang.ref.Cleaner;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
-import java.util.SortedSet;
+import java.util.NavigableSet;
 import java.util.TreeSet;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
@@ -28,7 +28,7 @@ final class Machine {
   private final long run;
 
   /** Batches with a marker when the run began. */
-  final SortedSet<Long> batches = new TreeSet<>();
+  final NavigableSet<Long> batches = new TreeSet<>();
 
   /** Reads all markers of a folder for a machine that was opened. */
   private Machine(long opened, Path folder, Configuration conf) {
@@ -57,14 +57,6 @@ final class Machine {
   /** Sets bad rows of one source aside. */
   static Machine ofRows(Path folder, Configuration conf) {
     return new Machine(Native.openRowsRun(), folder, conf);
-  }
-
-  static JsonNode json(String text) {
-    try {
-      return JSON.readTree(text);
-    } catch (JsonProcessingException e) {
-      throw new IllegalArgumentException(e);
-    }
   }
 
   private FileStatus[] files() throws IOException {

@@ -4,7 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.rpc.DriverReply;
-import io.holdfast.spark.rpc.DriverRequest.Attempt;
+import io.holdfast.spark.rpc.DriverRequest.Part;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -13,7 +13,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.util.SerializableConfiguration;
@@ -34,12 +33,15 @@ public final class QueryRun {
 
   final UUID id;
   private final Path checkpoint;
-  private final Supplier<Machine> opened;
-  private final Publisher letters;
+  private final Path markers;
+  private final Publisher letters; // null unless rows of a source are set aside
   private final SerializableConfiguration conf;
   private final SparkEvents events;
   private final Executor writers;
   private final AtomicBoolean warned = new AtomicBoolean();
+
+  /** The sink waits like a part. */
+  static final Part OF_SINK = new Part(null, 0);
 
   /** Attempts and the sink wait for these answers. */
   private final Map<Part, CompletableFuture<DriverReply>> calls = new ConcurrentHashMap<>();
@@ -56,49 +58,23 @@ public final class QueryRun {
   private volatile Map.Entry<Long, Long> published = Map.entry(-1L, 0L);
   volatile boolean showsMetrics; // of parked partitions
 
-  record Part(Attempt attempt, int partition) {
-    static final Part OF_SINK = new Part(null, 0);
-
-    static Part of(JsonNode json) {
-      return Machine.JSON.convertValue(json, Part.class);
-    }
-  }
-
   /** {@code conf} has Hadoop's settings of the session; the {@code writers} write markers. */
-  private QueryRun(
+  QueryRun(
       UUID id,
       Path checkpoint,
+      Path markers,
       Configuration conf,
-      Supplier<Machine> opened,
       Publisher letters,
       SparkEvents events,
       Executor writers) {
     this.id = id;
     this.checkpoint = checkpoint;
-    this.opened = opened;
+    this.markers = markers;
     this.letters = letters;
     this.conf = new SerializableConfiguration(conf);
     this.events = events;
     this.writers = writers;
     conf.set(HoldfastConf.RUN_ID_KEY, id.toString());
-  }
-
-  static QueryRun ofPartitions(
-      UUID id, Path checkpoint, Configuration conf, SparkEvents events, Executor writers) {
-    Supplier<Machine> opened = () -> Machine.ofPartitions(id.toString(), checkpoint, conf);
-    return new QueryRun(id, checkpoint, conf, opened, null, events, writers);
-  }
-
-  static QueryRun ofRows(
-      UUID id,
-      Path folder,
-      Configuration conf,
-      Publisher letters,
-      SparkEvents events,
-      Executor writers) {
-    Supplier<Machine> opened = () -> Machine.ofRows(folder, conf);
-    Path checkpoint = folder.getParent().getParent();
-    return new QueryRun(id, checkpoint, conf, opened, letters, events, writers);
   }
 
   public Path checkpoint() {
@@ -120,7 +96,10 @@ public final class QueryRun {
 
   private synchronized Machine machine() {
     if (machine == null) {
-      machine = opened.get();
+      machine =
+          letters == null
+              ? Machine.ofPartitions(id.toString(), checkpoint, conf())
+              : Machine.ofRows(markers, conf());
     }
     return machine;
   }
@@ -178,22 +157,21 @@ public final class QueryRun {
   public static void publish(
       Path markers, Configuration conf, long committed, Publisher letters) {
     Machine machine = Machine.ofRows(markers, conf);
-    List<Long> missing = new ArrayList<>();
-    for (long batch : machine.batches) {
-      if (batch <= committed) {
-        missing.add(batch);
-      }
-    }
-    int first = missing.size();
-    while (first > 0 && !letters.has(conf, missing.get(first - 1))) {
-      first--;
-    }
-    for (long batch : missing.subList(first, missing.size())) {
-      for (JsonNode action : machine.tell(batch, List.of(), "Committed")) {
-        JsonNode marker = action.get("Publish");
-        letters.publish(conf, marker.get(0).asLong(), marker.get(1).asText());
-      }
-    }
+    machine.batches.headSet(committed, true).descendingSet().stream()
+        .takeWhile(batch -> !letters.has(conf, batch))
+        .sorted()
+        .forEach(
+            batch -> {
+              for (JsonNode action : machine.tell(batch, List.of(), "Committed")) {
+                publish(action.get("Publish"), conf, letters);
+              }
+            });
+  }
+
+  private static Map.Entry<Long, Long> publish(
+      JsonNode marker, Configuration conf, Publisher letters) {
+    long batch = marker.get(0).asLong();
+    return Map.entry(batch, letters.publish(conf, batch, marker.get(1).asText()));
   }
 
   /** Called when a batch is in the commit log. */
@@ -208,19 +186,16 @@ public final class QueryRun {
 
   private void perform(SparkSide side, String kind, JsonNode what) {
     switch (kind) {
-      case "Answer" -> reply(Part.of(what.get(0)), decision(what.get(1)));
-      case "Settled" -> reply(Part.of(what), new DriverReply.Done());
-      case "Refuse" -> reply(Part.of(what.get(0)), new DriverReply.Refused(what.get(1).asText()));
+      case "Answer" -> reply(part(what.get(0)), decision(what.get(1)));
+      case "Settled" -> reply(part(what), new DriverReply.Done());
+      case "Refuse" -> reply(part(what.get(0)), new DriverReply.Refused(what.get(1).asText()));
       case "Sealed" ->
           reply(
-              Part.OF_SINK,
+              OF_SINK,
               what.isNull() ? new DriverReply.Done() : new DriverReply.Refused(what.asText()));
       case "Write" -> write(side, what.get(0).asLong(), what.get(1).asText());
       case "Delete" -> machine().delete(what.asLong());
-      case "Publish" -> {
-        long batch = what.get(0).asLong();
-        published = Map.entry(batch, letters.publish(conf(), batch, what.get(1).asText()));
-      }
+      case "Publish" -> published = publish(what, conf(), letters);
       case "Kill" -> what.forEach(task -> events.kill(task.asLong()));
       case "Wait" -> events.postInASecond(() -> tell(side, Map.of("Waited", what)));
       case "Suspect" -> what.forEach(partition -> side.suspects().add(partition.asInt()));
@@ -236,12 +211,13 @@ public final class QueryRun {
     }
   }
 
+  private static Part part(JsonNode json) {
+    return Machine.JSON.convertValue(json, Part.class);
+  }
+
   private DriverReply decision(JsonNode answer) {
-    if (answer.has("named")) {
-      List<String> named = new ArrayList<>();
-      answer.get("named").forEach(digest -> named.add(digest.asText()));
-      boolean searches = answer.get("searches").asBoolean();
-      return new DriverReply.RowDecision(named, searches, answer.get("rows_max").asLong());
+    if (letters != null) {
+      return Machine.JSON.convertValue(answer, DriverReply.RowDecision.class);
     }
     List<Integer> waits = new ArrayList<>();
     answer.get("waits").forEach(group -> waits.add(group.asInt()));

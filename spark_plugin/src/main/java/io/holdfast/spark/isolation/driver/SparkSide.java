@@ -1,5 +1,6 @@
 package io.holdfast.spark.isolation.driver;
 
+import io.holdfast.spark.isolation.task.TaskSide;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import java.util.Collections;
 import java.util.HashSet;
@@ -43,12 +44,12 @@ public final class SparkSide {
     through = spark.collectionAccumulator();
   }
 
-  public Set<Integer> suspects() {
+  Set<Integer> suspects() {
     return suspects;
   }
 
-  public CollectionAccumulator<Integer> through() {
-    return through;
+  public TaskSide ofTasks(int partitions) {
+    return new TaskSide(key, partitions, suspects, through);
   }
 
   /** An RDD guards the operator that has these commits and this metric. */

@@ -106,11 +106,9 @@ record Guard(
             inputs,
             replayed,
             state,
-            key(),
             passes.stream().map(Pass::input).toList(),
             parking,
-            side.suspects(),
-            side.through());
+            side.ofTasks(state.numPartitions()));
     side.guards(
         guarded.id(),
         writer.checkpointInfoAccumulator(),

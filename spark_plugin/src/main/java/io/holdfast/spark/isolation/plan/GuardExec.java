@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.PartialFunction$;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -43,6 +44,12 @@ public final class GuardExec extends SparkPlan {
   public GuardExec(SparkPlan child, Execution execution) {
     this.child = child;
     this.execution = execution;
+  }
+
+  /** The plan with another node in the place of one. */
+  public static SparkPlan replaced(SparkPlan plan, SparkPlan node, SparkPlan other) {
+    return plan.transformUp(
+        PartialFunction$.MODULE$.fromFunction(one -> one == node ? other : one));
   }
 
   @Override

@@ -24,7 +24,6 @@ import java.util.stream.IntStream;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
 import org.apache.spark.rdd.RDD;
-import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.connector.write.BatchWrite;
@@ -47,18 +46,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * The rule that guards the stage of the last stateful operator of a plan. It runs after the rule
  * that gives operators their state, and before stages become generated code.
  */
-public final class IsolateFailures {
+public record IsolateFailures(DecisionService decisions, SparkContext spark, HoldfastConf conf) {
   private static final Logger LOG = LoggerFactory.getLogger(IsolateFailures.class);
-
-  private final DecisionService decisions;
-  private final SparkContext spark;
-  private final HoldfastConf conf;
-
-  public IsolateFailures(DecisionService decisions, SparkContext spark, HoldfastConf conf) {
-    this.decisions = decisions;
-    this.spark = spark;
-    this.conf = conf;
-  }
 
   private static final class Unsupported extends Exception {
     private static final long serialVersionUID = 1L;
@@ -122,7 +111,9 @@ public final class IsolateFailures {
         decisions.run(
             state.queryRunId(),
             new Path(state.checkpointLocation()).getParent(),
-            () -> plan.session().sessionState().newHadoopConf());
+            "isolation",
+            () -> plan.session().sessionState().newHadoopConf(),
+            null);
     try {
       Stage stage = stage(path);
       decisions.offerMetrics(run);
@@ -133,8 +124,8 @@ public final class IsolateFailures {
       SparkPlan divided =
           guard.passes().isEmpty() || guard.keys() == null
               ? top
-              : replaced(top, exchange, new GuardExec(exchange, new OtherKeys(guard.keys())));
-      SparkPlan guarded = replaced(plan, top, new GuardExec(divided, guard));
+              : GuardExec.replaced(top, exchange, new GuardExec(exchange, new OtherKeys(guard.keys())));
+      SparkPlan guarded = GuardExec.replaced(plan, top, new GuardExec(divided, guard));
       int operators = Stages.operators(plan, true);
       if (operators > 1 && run.mayWarn()) {
         LOG.warn(
@@ -156,11 +147,6 @@ public final class IsolateFailures {
       }
       return plan;
     }
-  }
-
-  private static SparkPlan replaced(SparkPlan plan, SparkPlan part, SparkPlan other) {
-    return plan.transformUp(
-        PartialFunction$.MODULE$.fromFunction(node -> node == part ? other : node));
   }
 
   /** The write with a sink that commits only when the permission is durable. */
@@ -226,11 +212,8 @@ public final class IsolateFailures {
   private Guard guard(
       Stage stage, StatefulOperatorStateInfo state, QueryRun run, boolean seals)
       throws Unsupported {
-    int failuresMax =
-        spark.taskScheduler() instanceof TaskSchedulerImpl tasks ? tasks.maxTaskFailures() : 1;
-    require(
-        failuresMax > 1,
-        "a task has one attempt; set spark.task.maxFailures, or local[n,4] as the master");
+    int failuresMax = decisions.failuresMax();
+    require(failuresMax > 1, DecisionService.ONE_ATTEMPT);
     InputForm input = InputForm.of(stage.exchanges());
     int attempts = Math.min(conf.isolationAttempts, failuresMax - 1);
     String name = ((StateStoreWriter) stage.operator()).shortName();

@@ -2,13 +2,10 @@ package io.holdfast.spark.isolation.task;
 
 import io.holdfast.spark.executor.HoldfastExecutor;
 import io.holdfast.spark.rpc.DriverReply;
-import io.holdfast.spark.rpc.DriverRequest.Attempt;
-import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import io.holdfast.spark.rpc.DriverRequest;
 import io.holdfast.spark.executor.Replay;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Set;
 import org.apache.spark.Dependency;
 import org.apache.spark.OneToOneDependency;
 import org.apache.spark.Partition;
@@ -16,7 +13,6 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
-import org.apache.spark.util.CollectionAccumulator;
 import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -29,19 +25,12 @@ public final class GuardRDD extends RDD<InternalRow> {
   private final RDD<InternalRow> stage;
   private final List<RDD<InternalRow>> inputs;
   private final List<RDD<InternalRow>> passes;
-  private final GuardKey key;
   private final List<PendingBatch> pending;
 
   /** A {@link ParkTask} in bytes, which a task of a healthy partition does not read. */
   private final byte[] parking;
 
-  /** Partitions whose tasks ask first. Each stage attempt takes what the driver knows then. */
-  private final Set<Integer> suspects;
-
-  private final int count;
-
-  /** Receives the partitions that a task delivered or parked to the end. */
-  private final CollectionAccumulator<Integer> through;
+  private final TaskSide side;
 
   private final transient StatefulOperatorStateInfo state;
 
@@ -61,11 +50,9 @@ public final class GuardRDD extends RDD<InternalRow> {
       List<RDD<InternalRow>> inputs,
       List<RDD<InternalRow>> passes,
       StatefulOperatorStateInfo state,
-      GuardKey key,
       List<PendingBatch> pending,
       ParkTask parking,
-      Set<Integer> suspects,
-      CollectionAccumulator<Integer> through) {
+      TaskSide side) {
     super(
         stage.context(),
         dependencies(stage, inputs, passes),
@@ -74,12 +61,9 @@ public final class GuardRDD extends RDD<InternalRow> {
     this.inputs = inputs;
     this.passes = passes;
     this.state = state;
-    this.key = key;
     this.pending = pending;
     this.parking = parking.bytes();
-    this.suspects = suspects;
-    this.through = through;
-    count = state.numPartitions();
+    this.side = side;
   }
 
   private static Seq<Dependency<?>> dependencies(
@@ -116,25 +100,23 @@ public final class GuardRDD extends RDD<InternalRow> {
   @Override
   public Iterator<InternalRow> compute(Partition split, TaskContext task) {
     Split own = (Split) split;
-    Attempt attempt = Attempt.of(task);
-    // The driver sees by the number of tasks if they do not compute a partition each.
-    boolean moved = task.partitionId() != own.index() && task.numPartitions() == count;
-    if (!attempt.isAgain() && !moved && !suspects.contains(own.index())) {
+    DriverRequest.Decide question = side.question(own.index(), task);
+    if (question == null) {
       return stage(own, task);
     }
     HoldfastExecutor executor = HoldfastExecutor.running();
-    DriverReply.Decision decision =
-        executor.decide(
-            new DriverRequest.Decide(key, attempt, own.index(), task.taskAttemptId()));
-    DriverRequest.Settle settled = new DriverRequest.Settle(key, attempt, own.index());
+    DriverReply.Decision decision = executor.decide(question);
+    DriverRequest.Settle settled =
+        new DriverRequest.Settle(question.guard(), question.part(), null, 0);
+    Runnable settle = () -> executor.settle(settled);
     ParkTask parking = ParkTask.read(this.parking);
     if (decision.parks()) {
       List<Iterator<InternalRow>> rows = new ArrayList<>();
       for (int input = 0; input < inputs.size(); input++) {
         rows.add(inputs.get(input).iterator(own.inputs()[input], task));
       }
-      parking.park(own.index(), own.base(), rows, decision, () -> executor.settle(settled));
-      through.add(own.index());
+      parking.park(own.index(), own.base(), rows, decision, settle);
+      side.through().add(own.index());
       return scala.collection.Iterator$.MODULE$.empty();
     }
     if (!decision.settles()) {
@@ -169,13 +151,13 @@ public final class GuardRDD extends RDD<InternalRow> {
     return new AtEnd(
         rows,
         () -> {
-          executor.settle(settled);
+          settle.run();
           executor.endReplay(task, replay);
-          through.add(own.index());
+          side.through().add(own.index());
         });
   }
 
   private Iterator<InternalRow> stage(Split own, TaskContext task) {
-    return new AtEnd(stage.iterator(own.stage(), task), () -> through.add(own.index()));
+    return side.delivered(stage.iterator(own.stage(), task), own.index());
   }
 }
