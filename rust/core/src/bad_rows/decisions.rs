@@ -36,7 +36,10 @@ pub(super) struct Batch {
     has_job: bool,
     /// Too many rows are bad, and so the batch fails.
     exceeded: Option<String>,
-    changes: Vec<Change>,
+    /// Attempts that wait until the marker with their rows is durable.
+    settled: Vec<Part>,
+    /// Too many rows are bad: the marker becomes again what it was when the batch began.
+    reverts: bool,
     /// A write failed, and may have made a marker durable.
     pub(super) is_uncertain: bool,
 }
@@ -58,21 +61,10 @@ struct Tried {
     asked: BTreeSet<u32>,
 }
 
-/// A change of the marker, with the attempt that waits until it is durable.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Change {
-    Settle(Part),
-    /// Too many rows are bad: the marker is again what it was when the batch began.
-    Revert,
-}
-
-impl Change {
-    pub(super) fn refused(changes: Vec<Self>, why: &str) -> impl Iterator<Item = Action> {
-        changes.into_iter().filter_map(|change| match change {
-            Self::Settle(part) => Some(Action::Refuse(part, why.to_owned())),
-            Self::Revert => None,
-        })
-    }
+/// Refuses attempts whose rows did not become durable.
+pub(super) fn refused(parts: Vec<Part>, why: &str) -> impl Iterator<Item = Action> {
+    let refuse = move |part| Action::Refuse(part, why.to_owned());
+    parts.into_iter().map(refuse)
 }
 
 impl Batch {
@@ -99,15 +91,15 @@ impl Batch {
             reshaped: BTreeSet::new(),
             has_job: false,
             exceeded: None,
-            changes: Vec::new(),
+            settled: Vec::new(),
+            reverts: false,
             is_uncertain: false,
         })
     }
 
     pub(super) fn end(self, actions: &mut Vec<Action>) {
-        let waiting = self.waiting.into_keys().map(Change::Settle);
-        let changes = self.changes.into_iter().chain(waiting).collect();
-        actions.extend(Change::refused(changes, "The query has gone on"));
+        let parts = self.settled.into_iter().chain(self.waiting.into_keys());
+        actions.extend(refused(parts.collect(), "The query has gone on"));
     }
 
     pub(super) fn take(&mut self, through: &[u32], fact: Fact) {
@@ -288,11 +280,11 @@ impl Batch {
 
     /// Too many rows are bad: the batch fails, as if no row had been set aside.
     fn exceeds(&mut self, partition: u32, found: &[Found], input: u64) -> Option<String> {
-        let mut marker = self.marker();
-        self.add(&mut marker, Some((partition, found)));
+        let mut with = self.clone();
+        with.leave_out(partition, found.to_vec());
         let limits = self.plan.limits;
         let share = (u128::from(input) * u128::from(limits.per_million) / 1_000_000) as u64;
-        let (count, allowed) = (marker.count(), limits.rows.min(share.max(1)));
+        let (count, allowed) = (with.marker().count(), limits.rows.min(share.max(1)));
         if count <= allowed {
             return None;
         }
@@ -314,79 +306,60 @@ impl Batch {
             self.partitions
                 .values_mut()
                 .for_each(|one| one.left_out.clear());
-            self.changes.push(Change::Revert);
+            self.reverts = true;
         }
         Some(why)
     }
 
     fn settle(&mut self, part: Part, found: Vec<Found>) {
-        let entry = self.partitions.entry(part.partition).or_default();
+        self.leave_out(part.partition, found);
+        self.actions.push(Action::Suspect(vec![part.partition]));
+        self.settled.push(part);
+    }
+
+    fn leave_out(&mut self, partition: u32, found: Vec<Found>) {
+        let entry = self.partitions.entry(partition).or_default();
         for row in found {
             self.letters
                 .extend(row.letter.map(|letter| (row.digest.clone(), letter)));
             entry.left_out.insert(row.digest, row.positions);
         }
-        self.actions.push(Action::Suspect(vec![part.partition]));
-        self.changes.push(Change::Settle(part));
     }
 
     /// The marker with all rows that are set aside.
     fn marker(&self) -> Marker {
         let fresh = || Marker::new(&self.plan.form);
         let mut marker = self.base.clone().unwrap_or_else(fresh);
-        self.add(&mut marker, None);
+        let mut all = Places::new();
+        for (digest, positions) in self.partitions.values().flat_map(|one| &one.left_out) {
+            let places = all.entry(digest.clone()).or_default();
+            places.extend(positions.iter().cloned());
+        }
+        for (digest, places) in all {
+            marker.add(&digest, places, self.letters.get(&digest));
+        }
         marker
     }
 
-    /// Adds the rows of this run. One partition may have other rows.
-    fn add(&self, marker: &mut Marker, other: Option<(u32, &[Found])>) {
-        let mut all = Places::new();
-        for (number, partition) in &self.partitions {
-            if other.is_none_or(|(other, _)| other != *number) {
-                for (digest, positions) in &partition.left_out {
-                    let places = all.entry(digest.clone()).or_default();
-                    places.extend(positions.iter().cloned());
-                }
-            }
-        }
-        let found = other.map_or(&[][..], |(_, found)| found);
-        for row in found {
-            let places = all.entry(row.digest.clone()).or_default();
-            places.extend(row.positions.iter().cloned());
-        }
-        let news: BTreeMap<&str, &Letter> = found
-            .iter()
-            .filter_map(|row| Some((row.digest.as_str(), row.letter.as_ref()?)))
-            .collect();
-        for (digest, places) in all {
-            let letter = self.letters.get(&digest);
-            let letter = letter.or_else(|| news.get(digest.as_str()).copied());
-            marker.add(&digest, places, letter);
-        }
-    }
-
-    /// Takes all changes, with the marker as they make it.
+    /// Takes all changes: the marker as they make it, and the attempts that wait for it.
     pub(super) fn take_changes(
         &mut self,
         durable: Option<&Marker>,
-    ) -> Option<(Option<Marker>, Vec<Change>)> {
-        let changes = std::mem::take(&mut self.changes);
-        let reverts = changes.contains(&Change::Revert);
+    ) -> Option<(Option<Marker>, Vec<Part>)> {
+        let settled = std::mem::take(&mut self.settled);
+        let reverts = std::mem::take(&mut self.reverts);
         let marker = match durable {
-            _ if changes.is_empty() => return None,
+            _ if settled.is_empty() && !reverts => return None,
             _ if reverts && self.base.is_none() => None,
             None if self.partitions.values().all(|one| one.left_out.is_empty()) => None,
             _ => Some(self.marker()),
         };
-        Some((marker, changes))
+        Some((marker, settled))
     }
 
-    pub(super) fn durable(&mut self, changes: Vec<Change>) {
-        let settled = changes.into_iter().filter_map(|change| match change {
-            Change::Settle(part) => Some(Action::Settled(part)),
-            Change::Revert => None,
-        });
-        self.actions.extend(settled);
+    pub(super) fn durable(&mut self, settled: Vec<Part>) {
+        self.actions
+            .extend(settled.into_iter().map(Action::Settled));
     }
 
     /// The tasks of other attempts that can deliver a partition.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::decisions::{Batch, Change};
+use super::decisions::{Batch, refused};
 use super::marker::Marker;
 use super::messages::{Action, Fact, Plan};
+use crate::isolation::Part;
 use crate::{Error, Result};
 
 /// The machine of one source in one run of a query.
@@ -13,7 +14,7 @@ pub struct Run {
     /// The durable markers, by batch.
     markers: BTreeMap<u64, Marker>,
     batch: Option<Batch>,
-    writing: Option<(u64, Option<Marker>, Vec<Change>)>,
+    writing: Option<(u64, Option<Marker>, Vec<Part>)>,
 }
 
 impl Run {
@@ -90,27 +91,27 @@ impl Run {
             return;
         };
         let durable = self.markers.get(&batch.number);
-        let Some((marker, changes)) = batch.take_changes(durable) else {
+        let Some((marker, settled)) = batch.take_changes(durable) else {
             return;
         };
         if marker.as_ref() == durable && !batch.is_uncertain {
-            return batch.durable(changes);
+            return batch.durable(settled);
         }
         match &marker {
             Some(marker) => {
                 actions.push(Action::Write(batch.number, marker.clone()));
-                self.writing = Some((batch.number, Some(marker.clone()), changes));
+                self.writing = Some((batch.number, Some(marker.clone()), settled));
             }
             None => {
                 actions.push(Action::Delete(batch.number));
                 self.markers.remove(&batch.number);
-                batch.durable(changes);
+                batch.durable(settled);
             }
         }
     }
 
     fn written(&mut self, error: Option<String>, actions: &mut Vec<Action>) {
-        let Some((number, marker, changes)) = self.writing.take() else {
+        let Some((number, marker, settled)) = self.writing.take() else {
             return;
         };
         if error.is_none() {
@@ -120,12 +121,12 @@ impl Run {
         match (error, batch) {
             (None, Some(batch)) => {
                 batch.is_uncertain = false;
-                batch.durable(changes);
+                batch.durable(settled);
             }
             (why, batch) => {
                 batch.into_iter().for_each(|one| one.is_uncertain = true);
                 let why = why.unwrap_or_else(|| "The query has gone on".to_owned());
-                actions.extend(Change::refused(changes, &why));
+                actions.extend(refused(settled, &why));
             }
         }
     }
