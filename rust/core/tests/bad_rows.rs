@@ -82,7 +82,7 @@ impl Driver {
     }
 
     fn settle(&mut self, task: u32, rows: Vec<Found>, input: u64) -> Vec<Action> {
-        self.tell(Fact::Settles(part(task, 1), rows, input))
+        self.tell(Fact::Settles(part(task, 1), (rows, input)))
     }
 }
 
@@ -129,7 +129,7 @@ fn an_attempt_is_through_when_its_rows_are_durable() {
     driver.tell(Fact::Ended(part(2, 1).attempt, false, None));
     driver.tell(Fact::Began(part(2, 2).attempt, 101));
     driver.tell(Fact::Asks(part(2, 2), 101));
-    let actions = driver.tell(Fact::Settles(part(2, 2), vec![], 1_000));
+    let actions = driver.tell(Fact::Settles(part(2, 2), (vec![], 1_000)));
     assert!(
         refusal(&actions).contains("found more bad rows"),
         "{actions:?}"

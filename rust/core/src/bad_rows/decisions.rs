@@ -107,10 +107,8 @@ impl Batch {
             self.partitions.entry(*partition).or_default().is_through = true;
         }
         match fact {
-            Fact::StageBegan(stage, tasks) => {
-                if tasks != self.plan.partitions {
-                    self.reshaped.insert(stage);
-                }
+            Fact::StageBegan(stage, tasks) if tasks != self.plan.partitions => {
+                self.reshaped.insert(stage);
             }
             Fact::StageEnded(stage) => {
                 self.has_job = true;
@@ -121,8 +119,8 @@ impl Batch {
             Fact::Ended(attempt, _, failure) => self.ended(attempt, failure.is_some()),
             Fact::Asks(part, task) => self.asks(part, task),
             Fact::Waited(part) => self.waited(part),
-            Fact::Settles(part, found, input) => self.settles(part, found, input),
-            Fact::Begin(_) | Fact::Written | Fact::NotWritten(_) | Fact::Committed => {}
+            Fact::Settles(part, (found, input)) => self.settles(part, found, input),
+            _ => {}
         }
         while self.settle_one() {}
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::isolation::marker::{from_json, to_json};
 
 const VERSION: u32 = 1;
 
@@ -84,24 +85,13 @@ impl Marker {
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are no marker of this version.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
-        let marker = serde_json::from_slice::<Self>(bytes);
-        let marker = marker.map_err(|e| Error::corrupt(format!("a marker of bad rows: {e}")))?;
-        if marker.version != VERSION {
-            let found = marker.version;
-            return Err(Error::corrupt(format!(
-                "a marker of bad rows of version {found}"
-            )));
-        }
-        Ok(marker)
+        from_json(bytes, "a marker of bad rows", VERSION, |one: &Self| {
+            one.version
+        })
     }
 
     /// The text of the file.
     pub fn to_json(&self) -> String {
-        // Numbers, texts and maps always have a form in JSON.
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
-    pub(super) fn as_text<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        to.serialize_str(&self.to_json())
+        to_json(self)
     }
 }

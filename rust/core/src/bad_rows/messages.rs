@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::marker::{Letter, Marker};
-use crate::isolation::{Attempt, Part};
+use crate::isolation;
 
 /// The stage behind a source in one batch, and the rules for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -46,61 +46,12 @@ pub struct Found {
     pub letter: Option<Letter>,
 }
 
-/// An event, reported by the driver.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub enum Fact {
-    /// A batch begins. It ends the one before.
-    Begin(Box<Plan>),
-    /// A stage begins to read the source in so many tasks.
-    StageBegan(u32, u32),
-    /// A stage ended.
-    StageEnded(u32),
-    /// An attempt began. Spark has this number for its task.
-    Began(Attempt, u64),
-    /// An attempt ended, successfully or not. A failure that counts has an error.
-    Ended(Attempt, bool, Option<String>),
-    /// An attempt, with this number of the task, asks what it does with a partition.
-    Asks(Part, u64),
-    /// A second has passed since [`Action::Wait`].
-    Waited(Part),
-    /// An attempt has read a partition to its end without these rows. The batch has about so many.
-    Settles(Part, Vec<Found>, u64),
-    /// The marker of the last [`Action::Write`] is durable.
-    Written,
-    /// It may be durable or not, after this error.
-    NotWritten(String),
-    /// The batch has its entry in the commit log.
-    Committed,
-}
+/// An event, reported by the driver. An attempt has read a partition to its end without these rows,
+/// and the batch has about so many.
+pub type Fact = isolation::Fact<Plan, (Vec<Found>, u64)>;
 
 /// An order to the driver.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Action {
-    /// Answers an attempt that asked.
-    Answer(Part, Answer),
-    /// Reports to an attempt that the marker with its rows is durable.
-    Settled(Part),
-    /// Refuses an attempt that asked or settled, for this reason.
-    Refuse(Part, String),
-    /// Writes the marker of a batch and reports when it is durable. No other is written until then.
-    Write(u64, #[serde(serialize_with = "Marker::as_text")] Marker),
-    /// Deletes the marker of a batch.
-    Delete(u64),
-    /// Writes the dead letters of a batch. If they are there, they are replaced.
-    Publish(u64, #[serde(serialize_with = "Marker::as_text")] Marker),
-    /// Kills these tasks: an attempt waits until no other one can deliver the rows it leaves out.
-    Kill(Vec<u64>),
-    /// Reports [`Fact::Waited`] in a second.
-    Wait(Part),
-    /// Has the tasks of these partitions ask before they begin.
-    Suspect(Vec<u32>),
-    /// Logs a warning.
-    Warn(String),
-    /// Logs an error.
-    Report(String),
-    /// Ends the batch, which cannot begin.
-    Fail(String),
-}
+pub type Action = isolation::Action<Marker, Answer>;
 
 /// The answer to an attempt that asks what it does with a partition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

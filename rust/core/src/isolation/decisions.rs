@@ -168,7 +168,7 @@ impl Batch {
                 self.sealed = true;
                 self.changes.push(Change::Seal);
             }
-            Fact::Begin(_) | Fact::Written | Fact::NotWritten(_) => {}
+            _ => {}
         }
         while self.answer_one() {}
     }

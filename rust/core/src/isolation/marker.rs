@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::groups::Groups;
 use crate::{Error, Result};
@@ -66,22 +67,31 @@ impl Marker {
     /// # Errors
     /// [`Corrupt`](crate::ErrorKind::Corrupt) if the bytes are no marker of this version.
     pub fn from_json(bytes: &[u8]) -> Result<Self> {
-        let marker = serde_json::from_slice::<Self>(bytes);
-        let marker = marker.map_err(|e| Error::corrupt(format!("a marker: {e}")))?;
-        if marker.version != VERSION {
-            let found = marker.version;
-            return Err(Error::corrupt(format!("a marker of version {found}")));
-        }
-        Ok(marker)
+        from_json(bytes, "a marker", VERSION, |marker: &Self| marker.version)
     }
 
     /// The text of the file.
     pub fn to_json(&self) -> String {
-        // Numbers, texts and maps always have a form in JSON.
-        serde_json::to_string(self).unwrap_or_default()
+        to_json(self)
     }
+}
 
-    pub(super) fn as_text<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        to.serialize_str(&self.to_json())
+/// Reads a marker of one version; `name` is its name in errors.
+pub(crate) fn from_json<M: DeserializeOwned>(
+    bytes: &[u8],
+    name: &str,
+    version: u32,
+    version_of: fn(&M) -> u32,
+) -> Result<M> {
+    let marker = serde_json::from_slice(bytes);
+    let marker = marker.map_err(|e| Error::corrupt(format!("{name}: {e}")))?;
+    match version_of(&marker) {
+        found if found == version => Ok(marker),
+        found => Err(Error::corrupt(format!("{name} of version {found}"))),
     }
+}
+
+pub(crate) fn to_json(marker: &impl Serialize) -> String {
+    // Numbers, texts and maps always have a form in JSON.
+    serde_json::to_string(marker).unwrap_or_default()
 }

@@ -1,9 +1,10 @@
-//! The messages between the machine and the driver. They cross as JSON.
+//! The messages between a machine and the driver. They cross as JSON. Those about bad rows have the
+//! same form: there a partition is one of a source, and the sink needs no seal.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::groups::Groups;
 use super::marker::Marker;
@@ -79,12 +80,12 @@ pub struct Limits {
     pub parked: usize,
 }
 
-/// An event, reported by the driver.
+/// An event, reported by the driver. An attempt settles with a time, in milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub enum Fact {
+pub enum Fact<P = Plan, S = i64> {
     /// A batch begins. It ends the one before.
-    Begin(Box<Plan>),
-    /// A stage begins to compute the operator in so many tasks.
+    Begin(Box<P>),
+    /// A stage begins to compute the partitions in so many tasks.
     StageBegan(u32, u32),
     /// A stage ended.
     StageEnded(u32),
@@ -96,21 +97,24 @@ pub enum Fact {
     Asks(Part, u64),
     /// A second has passed since [`Action::Wait`].
     Waited(Part),
-    /// An attempt has done what the answer says, at this time in milliseconds since 1970.
-    Settles(Part, i64),
+    /// An attempt has done what the answer says.
+    Settles(Part, S),
     /// The sink is about to receive the batch.
     Seal,
     /// The marker of the last [`Action::Write`] is durable.
     Written,
     /// It may be durable or not, after this error.
     NotWritten(String),
+    /// The batch has its entry in the commit log.
+    Committed,
 }
 
 /// An order to the driver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Action {
+#[serde(bound = "M: Serialize, A: Serialize")]
+pub enum Action<M = Marker, A = Answer> {
     /// Answers an attempt that asked.
-    Answer(Part, Answer),
+    Answer(Part, A),
     /// Reports to an attempt that the marker with its result is durable.
     Settled(Part),
     /// Refuses an attempt that asked or settled, for this reason.
@@ -118,9 +122,11 @@ pub enum Action {
     /// Lets the sink have the batch, unless there was an error.
     Sealed(Option<String>),
     /// Writes the marker of a batch and reports when it is durable. No other is written until then.
-    Write(u64, #[serde(serialize_with = "Marker::as_text")] Marker),
+    Write(u64, #[serde(serialize_with = "as_text")] M),
     /// Deletes the marker of a batch.
     Delete(u64),
+    /// Writes the dead letters of a batch. If they are there, they are replaced.
+    Publish(u64, #[serde(serialize_with = "as_text")] M),
     /// Kills these tasks: an attempt waits until it is the only one that can deliver the partition.
     Kill(Vec<u64>),
     /// Reports [`Fact::Waited`] in a second.
@@ -137,6 +143,10 @@ pub enum Action {
     Report(String),
     /// Ends the batch, which cannot begin.
     Fail(String),
+}
+
+fn as_text<M: Serialize, S: Serializer>(marker: &M, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&super::marker::to_json(marker))
 }
 
 /// The answer to an attempt that asks what it does with a partition.

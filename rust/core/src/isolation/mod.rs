@@ -7,7 +7,7 @@
 mod decisions;
 mod groups;
 mod known;
-mod marker;
+pub(crate) mod marker;
 mod messages;
 mod run;
 

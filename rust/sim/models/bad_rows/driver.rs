@@ -253,8 +253,8 @@ impl World<'_> {
                     }
                 }
                 Action::Fail(why) => panic!("{why}"),
-                // No second passes.
-                Action::Wait(_) | Action::Publish(..) | Action::Warn(_) | Action::Report(_) => {}
+                // No second passes, and the sink waits for no seal.
+                _ => {}
             }
         }
     }
@@ -356,7 +356,7 @@ impl World<'_> {
             letter: (found & bit(k) != 0).then(Letter::default),
         });
         let rows = rows.collect();
-        self.tell(Fact::Settles(self.part(p, number), rows, 9));
+        self.tell(Fact::Settles(self.part(p, number), (rows, 9)));
     }
 
     fn end(&mut self, p: usize, index: usize, success: bool, failure: Option<String>) {

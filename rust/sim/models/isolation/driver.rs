@@ -190,7 +190,7 @@ impl World<'_> {
                 Action::Fail(why) => panic!("{why}"),
                 // No task of the model stops early, and no second passes.
                 Action::ForgetCommits(_) | Action::Wait(_) => {}
-                Action::Show(_) | Action::Warn(_) | Action::Report(_) => {}
+                Action::Show(_) | Action::Warn(_) | Action::Report(_) | Action::Publish(..) => {}
             }
         }
     }

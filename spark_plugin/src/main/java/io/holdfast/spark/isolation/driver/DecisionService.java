@@ -200,12 +200,11 @@ public final class DecisionService {
         settled.guard(),
         part,
         guard -> {
-          List<?> fact =
+          Object with =
               settled.found() == null
-                  ? List.of(part, System.currentTimeMillis())
-                  : List.of(
-                      part, new RawValue(settled.found()), guard.side.input(settled.read()));
-          guard.tell(Map.of("Settles", fact));
+                  ? System.currentTimeMillis()
+                  : List.of(new RawValue(settled.found()), guard.side.input(settled.read()));
+          guard.tell(Map.of("Settles", List.of(part, with)));
         });
   }
 
