@@ -1,7 +1,7 @@
 package io.holdfast.spark.driver;
 
 import io.holdfast.spark.sparklog.CommitLog;
-import java.io.FileNotFoundException;
+import io.holdfast.spark.storage.Storages;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -12,6 +12,7 @@ import java.util.Set;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.stream.Collectors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
@@ -59,17 +60,11 @@ final class PartitionFolders {
 
   private static Set<String> listed(FileSystem fileSystem, Path state, String operator)
       throws IOException {
-    Set<String> found = new HashSet<>();
-    try {
-      for (FileStatus entry : fileSystem.listStatus(new Path(state, operator))) {
-        if (entry.isDirectory()) {
-          found.add(operator + "/" + entry.getPath().getName());
-        }
-      }
-    } catch (FileNotFoundException e) {
-      // The operator's first batch.
-    }
-    return found;
+    // The operator has no folder before its first batch.
+    return Storages.list(fileSystem, new Path(state, operator))
+        .filter(FileStatus::isDirectory)
+        .map(entry -> operator + "/" + entry.getPath().getName())
+        .collect(Collectors.toSet());
   }
 
   private static void makeAll(FileSystem fileSystem, Path state, Set<String> partitions)

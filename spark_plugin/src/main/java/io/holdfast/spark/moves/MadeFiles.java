@@ -1,9 +1,8 @@
 package io.holdfast.spark.moves;
 
 import io.holdfast.spark.HoldfastException;
-import java.io.FileNotFoundException;
+import io.holdfast.spark.storage.Storages;
 import java.io.IOException;
-import java.util.Arrays;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
@@ -46,14 +45,10 @@ record MadeFiles(FileSystem files, Path from, Path to, long version) {
   }
 
   private Path[] listed(Path folder) throws IOException {
-    try {
-      return Arrays.stream(files.listStatus(folder))
-          .filter(FileStatus::isFile)
-          .map(FileStatus::getPath)
-          .toArray(Path[]::new);
-    } catch (FileNotFoundException none) {
-      return new Path[0];
-    }
+    return Storages.list(files, folder)
+        .filter(FileStatus::isFile)
+        .map(FileStatus::getPath)
+        .toArray(Path[]::new);
   }
 
   private void rename(Path file, Path target) throws IOException {

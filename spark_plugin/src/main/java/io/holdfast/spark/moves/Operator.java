@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.sparklog.Batch;
+import io.holdfast.spark.storage.Storages;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.Serializable;
@@ -16,10 +17,8 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.regex.Pattern;
 import java.util.stream.LongStream;
-import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
-import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec;
@@ -118,13 +117,7 @@ record Operator(long id, String name, List<Store> stores, StateSchemaMetadata sc
   }
 
   static LongStream numbers(FileSystem files, Path folder) throws IOException {
-    FileStatus[] listed;
-    try {
-      listed = files.listStatus(folder);
-    } catch (FileNotFoundException none) {
-      return LongStream.empty();
-    }
-    return Stream.of(listed)
+    return Storages.list(files, folder)
         .map(file -> file.getPath().getName())
         .filter(name -> name.matches("[0-9]+"))
         .mapToLong(Long::parseLong);

@@ -6,10 +6,10 @@ import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.sparklog.QueryLog;
 import io.holdfast.spark.sparklog.SparkFile;
+import io.holdfast.spark.storage.Storages;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
 import java.util.UUID;
@@ -160,14 +160,10 @@ public final class SinkLog {
   }
 
   private List<SparkFile> entries() throws IOException {
-    try {
-      return Arrays.stream(folder.getFileSystem(conf).listStatus(folder))
-          .map(status -> SparkFile.of(status.getPath()))
-          .filter(SparkFile::isEntry)
-          .toList();
-    } catch (FileNotFoundException none) {
-      return List.of();
-    }
+    return Storages.list(folder.getFileSystem(conf), folder)
+        .map(status -> SparkFile.of(status.getPath()))
+        .filter(SparkFile::isEntry)
+        .toList();
   }
 
   private static long newest(List<SparkFile> entries) {

@@ -4,7 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.sparklog.Batch;
-import java.io.FileNotFoundException;
+import io.holdfast.spark.storage.Storages;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -13,7 +13,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.UUID;
-import java.util.stream.Stream;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.LocatedFileStatus;
@@ -164,12 +163,8 @@ public final class StateCopy extends Move {
   /** Older versions may be left over, so looks for a file of the version that is copied. */
   private boolean hasVersion(FileSystem files, Path folder) throws IOException {
     String version = (base.number() + 1) + "[._].*";
-    try {
-      return Stream.of(files.listStatus(folder))
-          .anyMatch(file -> file.getPath().getName().matches(version));
-    } catch (FileNotFoundException none) {
-      return false;
-    }
+    return Storages.list(files, folder)
+        .anyMatch(file -> file.getPath().getName().matches(version));
   }
 
   /** Copies everything, or only reads one partition of each operator. Returns JSON, by operator. */

@@ -6,12 +6,12 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.sparklog.SparkFile.Kind;
+import io.holdfast.spark.storage.Storages;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.LongStream;
@@ -77,14 +77,10 @@ public final class CommitLog {
 
   /** The batches with an entry in a log of a checkpoint, plans or commits. */
   public static LongStream batches(Path log, Configuration conf) throws IOException {
-    try {
-      return Arrays.stream(log.getFileSystem(conf).listStatus(log))
-          .map(status -> SparkFile.of(status.getPath()))
-          .filter(file -> file.kind() == Kind.PLAN || file.kind() == Kind.COMMIT)
-          .mapToLong(SparkFile::number);
-    } catch (FileNotFoundException none) {
-      return LongStream.empty();
-    }
+    return Storages.list(log.getFileSystem(conf), log)
+        .map(status -> SparkFile.of(status.getPath()))
+        .filter(file -> file.kind() == Kind.PLAN || file.kind() == Kind.COMMIT)
+        .mapToLong(SparkFile::number);
   }
 
   /** Spark's own providers have UUIDs. */

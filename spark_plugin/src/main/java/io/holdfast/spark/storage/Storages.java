@@ -9,6 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
@@ -91,6 +92,15 @@ public final class Storages {
       renamed.put(key, known);
     }
     return known;
+  }
+
+  /** The files and folders in a folder; none without the folder. */
+  public static Stream<FileStatus> list(FileSystem files, Path folder) throws IOException {
+    try {
+      return Stream.of(files.listStatus(folder));
+    } catch (FileNotFoundException none) {
+      return Stream.empty();
+    }
   }
 
   /** Null if there is neither a file nor a folder. */

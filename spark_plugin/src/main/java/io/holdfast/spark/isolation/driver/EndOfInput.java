@@ -88,7 +88,7 @@ public final class EndOfInput extends MultiBatchExecutor {
   /** The parked partitions; empty without any. */
   private String parked() throws IOException {
     Machine machine = Machine.ofPartitions("", checkpoint, conf);
-    Path newest = machine.hasMarkers() ? CommitLog.newest(checkpoint, conf) : null;
+    Path newest = machine.batches.isEmpty() ? null : CommitLog.newest(checkpoint, conf);
     if (newest == null) {
       return "";
     }

@@ -6,7 +6,6 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.storage.Storages;
-import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.lang.ref.Cleaner;
@@ -37,7 +36,7 @@ final class Machine {
     run = opened;
     CLEANER.register(this, () -> Native.closeRun(opened));
     try {
-      for (FileStatus file : files()) {
+      for (FileStatus file : Storages.list(folder.getFileSystem(conf), folder).toList()) {
         if (file.getPath().getName().matches("\\d+")) {
           read(file.getPath());
         }
@@ -59,14 +58,6 @@ final class Machine {
     return new Machine(Native.openRowsRun(), folder, conf);
   }
 
-  private FileStatus[] files() throws IOException {
-    try {
-      return folder.getFileSystem(conf).listStatus(folder);
-    } catch (FileNotFoundException none) {
-      return new FileStatus[0];
-    }
-  }
-
   private void read(Path file) throws IOException {
     try (InputStream in = file.getFileSystem(conf).open(file)) {
       if (!Native.knowMarker(run, Long.parseLong(file.getName()), in.readAllBytes())) {
@@ -75,10 +66,6 @@ final class Machine {
       }
       batches.add(Long.parseLong(file.getName()));
     }
-  }
-
-  boolean hasMarkers() {
-    return !batches.isEmpty();
   }
 
   /** Null without a marker. */
