@@ -15,7 +15,7 @@ const QUOTED: usize = 3;
 /// By the digest of rows with equal content, where each of them is.
 type Places = BTreeMap<String, Vec<String>>;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Batch {
     pub(super) actions: Vec<Action>,
     pub(super) number: u64,
@@ -83,17 +83,7 @@ impl Batch {
             number,
             plan,
             base: base.cloned(),
-            letters: BTreeMap::new(),
-            partitions: BTreeMap::new(),
-            attempts: BTreeMap::new(),
-            failed: BTreeSet::new(),
-            waiting: BTreeMap::new(),
-            reshaped: BTreeSet::new(),
-            has_job: false,
-            exceeded: None,
-            settled: Vec::new(),
-            reverts: false,
-            is_uncertain: false,
+            ..Self::default()
         })
     }
 

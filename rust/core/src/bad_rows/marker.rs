@@ -51,12 +51,10 @@ pub struct Letter {
 
 impl Marker {
     pub(super) fn new(form: &str) -> Self {
-        let form = form.to_owned();
-        let (version, rows) = (VERSION, BTreeMap::new());
         Self {
-            version,
-            form,
-            rows,
+            version: VERSION,
+            form: form.to_owned(),
+            rows: BTreeMap::new(),
         }
     }
 

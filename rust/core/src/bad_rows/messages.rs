@@ -6,7 +6,7 @@ use super::marker::{Letter, Marker};
 use crate::isolation;
 
 /// The stage behind a source in one batch, and the rules for it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
     /// The source, for texts.
@@ -26,7 +26,7 @@ pub struct Plan {
 }
 
 /// How many rows of a batch may be set aside. One row always may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
     /// Rows.

@@ -1,6 +1,7 @@
 //! The decisions about one guarded operator in one batch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use super::groups::Groups;
 use super::known::Known;
@@ -10,7 +11,7 @@ use super::messages::{Action, Answer, Attempt, Fact, Part, Plan};
 /// Seconds for which the last attempt that Spark allows waits until no other one runs.
 const ALONE_S: u32 = 30;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Batch {
     pub(super) known: Known,
     pub(super) actions: Vec<Action>,
@@ -52,15 +53,7 @@ struct Partition {
     error: Option<String>,
 }
 
-static UNKNOWN: Partition = Partition {
-    waits: None,
-    was_settled: false,
-    had_caught_up: false,
-    is_through: false,
-    has_ended: false,
-    failures: 0,
-    error: None,
-};
+static UNKNOWN: LazyLock<Partition> = LazyLock::new(Partition::default);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Tried {
@@ -126,12 +119,7 @@ impl Batch {
             plan,
             sealed,
             partitions,
-            attempts: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            stages: BTreeSet::new(),
-            reshaped: BTreeSet::new(),
-            changes: Vec::new(),
-            is_uncertain: false,
+            ..Self::default()
         };
         batch.show();
         Ok(batch)

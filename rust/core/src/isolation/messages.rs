@@ -42,7 +42,7 @@ pub struct Part {
 }
 
 /// A guarded operator in one batch, and the rules for it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
     /// Number of the operator.
@@ -70,7 +70,7 @@ pub struct Plan {
 }
 
 /// How much may fail, and be parked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 pub struct Limits {
     /// Failures of a task in one batch after which its partition is parked. Spark allows one more.
     pub attempts: u32,

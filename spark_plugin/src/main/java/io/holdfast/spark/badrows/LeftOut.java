@@ -1,7 +1,6 @@
 package io.holdfast.spark.badrows;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.isolation.driver.Failures;
@@ -23,7 +22,7 @@ final class LeftOut implements SourceRDD.Input {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /** Rows with equal content. The letter is null if the marker has one. */
-  private record Rows(List<String> positions, ObjectNode letter) {}
+  private record Rows(String digest, List<String> positions, ObjectNode letter) {}
 
   private final TaskContext task;
   private final Set<String> named;
@@ -56,7 +55,7 @@ final class LeftOut implements SourceRDD.Input {
     String digest = Blocks.digest(row);
     numbers.put(blocks.number(number), digest);
     found
-        .computeIfAbsent(digest, key -> new Rows(new ArrayList<>(), letter(row, failure)))
+        .computeIfAbsent(digest, key -> new Rows(digest, new ArrayList<>(), letter(row, failure)))
         .positions()
         .add(blocks.position(number));
   }
@@ -97,7 +96,7 @@ final class LeftOut implements SourceRDD.Input {
         (number, digest) -> {
           block.leftOut.set(number);
           found
-              .computeIfAbsent(digest, key -> new Rows(new ArrayList<>(), null))
+              .computeIfAbsent(digest, key -> new Rows(digest, new ArrayList<>(), null))
               .positions()
               .add(delivered.position(number));
         });
@@ -110,13 +109,6 @@ final class LeftOut implements SourceRDD.Input {
 
   /** The rows, as the core reads them. */
   String toJson() {
-    ArrayNode all = JSON.createArrayNode();
-    found.forEach(
-        (digest, rows) -> {
-          ObjectNode one = all.addObject().put("digest", digest);
-          rows.positions().forEach(one.putArray("positions")::add);
-          one.set("letter", rows.letter());
-        });
-    return all.toString();
+    return JSON.valueToTree(found.values()).toString();
   }
 }

@@ -5,13 +5,13 @@ import io.holdfast.spark.isolation.task.AtEnd;
 import io.holdfast.spark.isolation.task.TaskSide;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
+import java.util.function.Function;
 import java.util.function.LongConsumer;
 import org.apache.spark.Partition;
 import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import scala.collection.Iterator;
-import scala.reflect.ClassTag$;
 
 /** The rows of a stage behind a source, without those of bad rows. */
 final class RowGuardRDD extends RDD<InternalRow> {
@@ -22,7 +22,7 @@ final class RowGuardRDD extends RDD<InternalRow> {
   private final boolean readsAhead;
 
   RowGuardRDD(RDD<InternalRow> stage, TaskSide side, boolean readsAhead) {
-    super(stage, ClassTag$.MODULE$.apply(InternalRow.class));
+    super(stage, stage.elementClassTag());
     this.stage = stage;
     this.side = side;
     this.readsAhead = readsAhead;
@@ -36,9 +36,10 @@ final class RowGuardRDD extends RDD<InternalRow> {
   @Override
   public Iterator<InternalRow> compute(Partition split, TaskContext task) {
     int partition = split.index();
+    Function<TaskContext, Iterator<InternalRow>> rows = own -> stage.iterator(split, own);
     DriverRequest.Decide question = side.question(partition, task);
     if (question == null) {
-      return side.delivered(stage.iterator(split, task), partition);
+      return side.delivered(rows.apply(task), partition);
     }
     HoldfastExecutor executor = HoldfastExecutor.running();
     DriverReply.RowDecision decision = executor.decideRows(question);
@@ -50,12 +51,12 @@ final class RowGuardRDD extends RDD<InternalRow> {
                     question.guard(), question.part(), leftOut.toJson(), read));
     if (decision.searches()) {
       Runnable tooMany = () -> settle.accept(0);
-      new RowSearch(stage, split, task, readsAhead, leftOut, decision.rowsMax(), tooMany).run();
+      new RowSearch(rows, task, readsAhead, leftOut, decision.rowsMax(), tooMany).run();
     }
     if (leftOut.isEmpty()) {
-      return side.delivered(stage.iterator(split, task), partition);
+      return side.delivered(rows.apply(task), partition);
     }
-    Iterator<InternalRow> rows = SourceRDD.with(leftOut, () -> stage.iterator(split, task));
-    return side.delivered(new AtEnd(rows, () -> settle.accept(leftOut.read())), partition);
+    Iterator<InternalRow> good = SourceRDD.with(leftOut, () -> rows.apply(task));
+    return side.delivered(new AtEnd(good, () -> settle.accept(leftOut.read())), partition);
   }
 }

@@ -3,7 +3,7 @@ package io.holdfast.spark.badrows;
 import java.io.InterruptedIOException;
 import java.nio.channels.ClosedByInterruptException;
 import java.util.concurrent.atomic.AtomicLong;
-import org.apache.spark.Partition;
+import java.util.function.Function;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskContext$;
@@ -11,7 +11,6 @@ import org.apache.spark.TaskContextImpl;
 import org.apache.spark.TaskKilledException;
 import org.apache.spark.executor.TaskMetrics;
 import org.apache.spark.memory.TaskMemoryManager;
-import org.apache.spark.rdd.RDD;
 import org.apache.spark.shuffle.FetchFailedException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.unsafe.Platform;
@@ -32,8 +31,7 @@ final class RowSearch implements SourceRDD.Input {
   /** Parts of rows that fail together. A trial that fails may cost a Python worker, others are cheap. */
   private static final int PARTS = 8;
 
-  private final RDD<InternalRow> stage;
-  private final Partition split;
+  private final Function<TaskContext, Iterator<InternalRow>> stage;
   private final TaskContext task;
 
   /** The stage may read rows before it throws for an earlier one. */
@@ -49,20 +47,19 @@ final class RowSearch implements SourceRDD.Input {
   private long many = MANY;
 
   /**
+   * @param stage computes the rows of the partition
    * @param leftOut receives the bad rows
    * @param max rows that it may have
    * @param tooMany throws if it has too many for the batch
    */
   RowSearch(
-      RDD<InternalRow> stage,
-      Partition split,
+      Function<TaskContext, Iterator<InternalRow>> stage,
       TaskContext task,
       boolean readsAhead,
       LeftOut leftOut,
       long max,
       Runnable tooMany) {
     this.stage = stage;
-    this.split = split;
     this.task = task;
     this.readsAhead = readsAhead;
     this.leftOut = leftOut;
@@ -170,7 +167,12 @@ final class RowSearch implements SourceRDD.Input {
     Throwable failure = null;
     TaskContext$.MODULE$.setTaskContext(own);
     try {
-      SourceRDD.with(this, () -> drain(stage.iterator(split, own)));
+      SourceRDD.with(
+          this,
+          () -> {
+            stage.apply(own).foreach(row -> null);
+            return null;
+          });
     } catch (Throwable thrown) {
       failure = thrown;
     }
@@ -190,13 +192,6 @@ final class RowSearch implements SourceRDD.Input {
       }
     }
     return failure;
-  }
-
-  private static Void drain(Iterator<?> rows) {
-    while (rows.hasNext()) {
-      rows.next();
-    }
-    return null;
   }
 
   /** Errors that are no row's fault. */

@@ -20,8 +20,6 @@ import scala.Function$;
 import scala.Option;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.reflect.ClassTag;
-import scala.reflect.ClassTag$;
 
 /** The rows of a source, or those that an {@link Input} gives in their place. */
 final class SourceRDD<T> extends RDD<T> {
@@ -47,8 +45,7 @@ final class SourceRDD<T> extends RDD<T> {
   record Execution() implements GuardExec.Execution {
     @Override
     public RDD<InternalRow> execute(SparkPlan source) {
-      ClassTag<InternalRow> type = ClassTag$.MODULE$.apply(InternalRow.class);
-      return new SourceRDD<>(source.execute(), false, source.schema(), type);
+      return new SourceRDD<>(source.execute(), false, source.schema());
     }
 
     @Override
@@ -58,8 +55,7 @@ final class SourceRDD<T> extends RDD<T> {
 
     @Override
     public RDD<ColumnarBatch> executeColumnar(SparkPlan source) {
-      ClassTag<ColumnarBatch> type = ClassTag$.MODULE$.apply(ColumnarBatch.class);
-      return new SourceRDD<>(source.executeColumnar(), true, source.schema(), type);
+      return new SourceRDD<>(source.executeColumnar(), true, source.schema());
     }
 
     /** For {@code explain}. */
@@ -69,8 +65,8 @@ final class SourceRDD<T> extends RDD<T> {
     }
   }
 
-  private SourceRDD(RDD<T> rows, boolean columnar, StructType schema, ClassTag<T> type) {
-    super(rows, type);
+  private SourceRDD(RDD<T> rows, boolean columnar, StructType schema) {
+    super(rows, rows.elementClassTag());
     this.rows = rows;
     this.columnar = columnar;
     this.schema = schema;
