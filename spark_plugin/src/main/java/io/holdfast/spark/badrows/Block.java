@@ -4,7 +4,6 @@ import java.util.BitSet;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
 /** Rows of a source in memory and in their order, some of which are left out. */
@@ -30,20 +29,12 @@ final class Block {
   /** The rows of a range, without those that are left out. */
   Iterator<InternalRow> slice(int from, int to) {
     last = from;
-    return new AbstractIterator<>() {
-      private int next = leftOut.nextClearBit(from);
-
-      @Override
-      public boolean hasNext() {
-        return next < to;
-      }
-
-      @Override
-      public InternalRow next() {
-        last = next;
-        next = leftOut.nextClearBit(next + 1);
-        return rows.get(last);
-      }
-    };
+    return Iterator.range(from, to)
+        .filter(number -> !leftOut.get((int) number))
+        .map(
+            number -> {
+              last = (int) number;
+              return rows.get(last);
+            });
   }
 }

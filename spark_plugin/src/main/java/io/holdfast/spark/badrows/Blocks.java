@@ -26,7 +26,7 @@ final class Blocks {
 
   private final BufferedIterator<InternalRow> source;
   private final UnsafeProjection copier;
-  private final int[] kafka; // columns with topic, partition and offset; null without
+  private final List<String> columns;
   private final int partition;
 
   /** The part of a file that is read, as functions such as {@code input_file_name} see it. */
@@ -55,13 +55,7 @@ final class Blocks {
   Blocks(SourceRDD.Source source, TaskContext task) {
     this.source = source.rows().apply(task).buffered();
     copier = UnsafeProjection.create(source.schema());
-    List<String> names = Arrays.asList(source.schema().fieldNames());
-    kafka =
-        names.containsAll(List.of("topic", "partition", "offset", "timestampType"))
-            ? new int[] {
-              names.indexOf("topic"), names.indexOf("partition"), names.indexOf("offset")
-            }
-            : null;
+    columns = Arrays.asList(source.schema().fieldNames());
     partition = task.partitionId();
   }
 
@@ -116,11 +110,11 @@ final class Blocks {
   /** Says in JSON where a row of this block is in the source. */
   String position(int number) {
     ObjectNode position = JSON.createObjectNode();
-    if (kafka != null) {
-      UnsafeRow row = block.row(number);
-      position.put("topic", String.valueOf(row.getUTF8String(kafka[0])));
-      position.put("partition", row.getInt(kafka[1]));
-      position.put("offset", row.getLong(kafka[2]));
+    if (columns.containsAll(List.of("topic", "partition", "offset", "timestampType"))) {
+      UnsafeRow row = block.row(number); // of Kafka
+      position.put("topic", String.valueOf(row.getUTF8String(columns.indexOf("topic"))));
+      position.put("partition", row.getInt(columns.indexOf("partition")));
+      position.put("offset", row.getLong(columns.indexOf("offset")));
     } else if (!part.file().isEmpty()) {
       position.put("file", part.file());
       position.put("start", part.start());

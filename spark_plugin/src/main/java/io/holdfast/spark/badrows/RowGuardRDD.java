@@ -1,7 +1,6 @@
 package io.holdfast.spark.badrows;
 
 import io.holdfast.spark.executor.HoldfastExecutor;
-import io.holdfast.spark.isolation.task.AtEnd;
 import io.holdfast.spark.isolation.task.TaskSide;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
@@ -57,6 +56,6 @@ final class RowGuardRDD extends RDD<InternalRow> {
       return side.delivered(rows.apply(task), partition);
     }
     Iterator<InternalRow> good = SourceRDD.with(leftOut, () -> rows.apply(task));
-    return side.delivered(new AtEnd(good, () -> settle.accept(leftOut.read())), partition);
+    return side.delivered(TaskSide.delivered(good, () -> settle.accept(leftOut.read())), partition);
   }
 }

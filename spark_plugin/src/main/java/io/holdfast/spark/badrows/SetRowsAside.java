@@ -13,7 +13,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
@@ -68,8 +67,7 @@ public record SetRowsAside(DecisionService decisions, SparkContext spark, Holdfa
   /** Returns the plan with guards, or the same plan if it is no micro-batch of a query. */
   public SparkPlan apply(SparkPlan plan) {
     MicroBatchExecution query = EndOfInput.queryOfThread(spark);
-    IncrementalExecution batch = query == null ? null : query.lastExecution();
-    if (batch == null) {
+    if (query == null || query.lastExecution() == null) {
       return plan;
     }
     List<SparkPlan> ends = new ArrayList<>();
@@ -77,7 +75,6 @@ public record SetRowsAside(DecisionService decisions, SparkContext spark, Holdfa
       ends.add(plan instanceof V2TableWriteExec ? plan.children().head() : plan);
     }
     collect(plan, ends);
-    Batch of = new Batch(query, batch);
     SparkPlan guarded = plan;
     Map<SparkPlan, RowGuard> guards = new LinkedHashMap<>();
     int source = 0;
@@ -87,7 +84,7 @@ public record SetRowsAside(DecisionService decisions, SparkContext spark, Holdfa
       List<SparkPlan> sources = nodes.stream().filter(SetRowsAside::isSource).toList();
       if (!sources.isEmpty()) {
         RowGuard guard = ofEqual(end, guards);
-        guard = guard == null ? guard(plan, nodes, sources, of, source++) : guard;
+        guard = guard == null ? guard(plan, nodes, sources, query, source++) : guard;
         if (guard != null) {
           guards.put(end, guard);
           guarded = guarded(guarded, top, guard);
@@ -113,21 +110,6 @@ public record SetRowsAside(DecisionService decisions, SparkContext spark, Holdfa
             PartialFunction$.MODULE$.fromFunction(
                 node -> isSource(node) ? new GuardExec(node, new SourceRDD.Execution()) : node));
     return GuardExec.replaced(plan, top, new ShownRows(guard, new GuardExec(open, guard)));
-  }
-
-  /** A micro-batch of a query. */
-  private record Batch(MicroBatchExecution query, IncrementalExecution execution) {
-    UUID run() {
-      return execution.runId();
-    }
-
-    long number() {
-      return execution.currentBatchId();
-    }
-
-    Path checkpoint() {
-      return new Path(execution.checkpointLocation()).getParent();
-    }
   }
 
   public static void register(MetricRegistry registry) {
@@ -192,17 +174,19 @@ public record SetRowsAside(DecisionService decisions, SparkContext spark, Holdfa
       SparkPlan plan,
       List<SparkPlan> nodes,
       List<SparkPlan> sources,
-      Batch batch,
+      MicroBatchExecution query,
       int source) {
-    DeadLetters letters = new DeadLetters(conf.badRows.deadLetters(), batch.query().id(), source);
+    IncrementalExecution batch = query.lastExecution();
+    Path checkpoint = new Path(batch.checkpointLocation()).getParent();
+    DeadLetters letters = new DeadLetters(conf.badRows.deadLetters(), query.id(), source);
     QueryRun run =
         decisions.run(
-            batch.run(),
-            batch.checkpoint(),
+            batch.runId(),
+            checkpoint,
             "bad-rows/" + source,
             () -> plan.session().sessionState().newHadoopConf(),
             letters);
-    boolean realTime = batch.execution().isRealTimeMode(); // from-4.3
+    boolean realTime = batch.isRealTimeMode(); // from-4.3
     // until-4.2: boolean realTime = false;
     String why =
         realTime
@@ -217,7 +201,7 @@ public record SetRowsAside(DecisionService decisions, SparkContext spark, Holdfa
             "Bad rows of source {} are not set aside in this query (run {}): {}. A row that throws"
                 + " fails the batch.",
             source,
-            batch.run(),
+            batch.runId(),
             why);
       }
       return null;
@@ -225,12 +209,12 @@ public record SetRowsAside(DecisionService decisions, SparkContext spark, Holdfa
     return new RowGuard(
         decisions,
         run,
-        new GuardKey(batch.run(), batch.number(), -1 - source),
+        new GuardKey(batch.runId(), batch.currentBatchId(), -1 - source),
         conf.badRows,
         sources,
         nodes.stream().anyMatch(node -> node instanceof EvalPythonExec),
-        decisions.isRerun(batch.checkpoint(), batch.number()),
-        batch.query(),
+        decisions.isRerun(checkpoint, batch.currentBatchId()),
+        query,
         plan.conf().minBatchesToRetain());
   }
 

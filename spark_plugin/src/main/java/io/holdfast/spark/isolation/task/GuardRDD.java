@@ -148,7 +148,7 @@ public final class GuardRDD extends RDD<InternalRow> {
                       ? stage.iterator(own.stage(), task)
                       : passes.get(pass).iterator(own.passes()[pass], task);
                 });
-    return new AtEnd(
+    return TaskSide.delivered(
         rows,
         () -> {
           settle.run();
