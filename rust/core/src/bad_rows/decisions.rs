@@ -240,22 +240,21 @@ impl Batch {
             return self.exceeded.clone();
         }
         let entry = self.partitions.entry(partition).or_default();
-        let digests: BTreeSet<&str> = found.iter().map(|row| row.digest.as_str()).collect();
-        let lacks = |digest: &String| !digests.contains(digest.as_str());
-        if entry.left_out.keys().any(lacks) {
+        let knows = |digest: &String| found.iter().any(|row| row.digest == *digest);
+        if !entry.left_out.keys().all(knows) {
             return Some(format!(
                 "Another attempt found more bad rows in partition {partition}"
             ));
         }
         let is_through = entry.is_through;
-        if self.is_news(partition, found) {
-            if is_through || self.is_closed() {
-                let place = if is_through { "job" } else { "run" };
-                return Some(self.may_be_elsewhere(partition, place));
-            }
-            return self.exceeds(partition, found, input);
+        if !self.is_news(partition, found) {
+            return None;
         }
-        None
+        if is_through || self.is_closed() {
+            let place = if is_through { "job" } else { "run" };
+            return Some(self.may_be_elsewhere(partition, place));
+        }
+        self.exceeds(partition, found, input)
     }
 
     fn may_be_elsewhere(&self, partition: u32, place: &str) -> String {

@@ -14,7 +14,7 @@ pub struct Run {
     /// The durable markers, by batch.
     markers: BTreeMap<u64, Marker>,
     batch: Option<Batch>,
-    writing: Option<(u64, Option<Marker>, Vec<Part>)>,
+    writing: Option<(u64, Marker, Vec<Part>)>,
 }
 
 impl Run {
@@ -47,7 +47,11 @@ impl Run {
             (Fact::Begin(plan), _) => self.begin(number, *plan, &mut actions),
             (Fact::Written, _) => self.written(None, &mut actions),
             (Fact::NotWritten(error), _) => self.written(Some(error), &mut actions),
-            (Fact::Committed, _) => self.committed(number, &mut actions),
+            (Fact::Committed, _) => {
+                // No run repeats the batch any more, so its rows are final.
+                let marker = self.marker(number).cloned();
+                actions.extend(marker.map(|marker| Action::Publish(number, marker)));
+            }
             (fact, Some(batch)) if batch.number == number => batch.take(through, fact),
             (Fact::Asks(part, _) | Fact::Settles(part, ..), _) => {
                 let why = format!("The query has gone on without task {}", part.attempt);
@@ -79,13 +83,6 @@ impl Run {
         }
     }
 
-    /// No run repeats the batch any more, so its rows are final.
-    fn committed(&mut self, number: u64, actions: &mut Vec<Action>) {
-        if let Some(marker) = self.markers.get(&number) {
-            actions.push(Action::Publish(number, marker.clone()));
-        }
-    }
-
     fn write(&mut self, actions: &mut Vec<Action>) {
         let Some(batch) = self.batch.as_mut().filter(|_| self.writing.is_none()) else {
             return;
@@ -97,10 +94,10 @@ impl Run {
         if marker.as_ref() == durable && !batch.is_uncertain {
             return batch.durable(settled);
         }
-        match &marker {
+        match marker {
             Some(marker) => {
                 actions.push(Action::Write(batch.number, marker.clone()));
-                self.writing = Some((batch.number, Some(marker.clone()), settled));
+                self.writing = Some((batch.number, marker, settled));
             }
             None => {
                 actions.push(Action::Delete(batch.number));
@@ -115,7 +112,7 @@ impl Run {
             return;
         };
         if error.is_none() {
-            self.markers.extend(marker.map(|marker| (number, marker)));
+            self.markers.insert(number, marker);
         }
         let batch = self.batch.as_mut().filter(|one| one.number == number);
         match (error, batch) {

@@ -372,19 +372,18 @@ impl Batch {
         let error = entry.error.clone().filter(|_| !waits.is_empty());
         let is_news = error.is_some();
         let last = self.known.last(part.partition, self.number);
-        let parked = match last.filter(|_| self.is_pending(part.partition)) {
-            Some(last) => Parked {
-                at_ms,
-                tries: last.tries + u32::from(is_news),
-                error: error.or_else(|| last.error.clone()),
-                waits,
-            },
-            None => Parked {
-                at_ms,
-                tries: 1,
-                error,
-                waits,
-            },
+        let (tries, error) = match last.filter(|_| self.is_pending(part.partition)) {
+            Some(last) => (
+                last.tries + u32::from(is_news),
+                error.or_else(|| last.error.clone()),
+            ),
+            None => (1, error),
+        };
+        let parked = Parked {
+            at_ms,
+            tries,
+            error,
+            waits,
         };
         self.changes.push(Change::Settle(part, parked, is_news));
     }

@@ -12,6 +12,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -54,10 +55,14 @@ final class LeftOut implements SourceRDD.Input {
   void add(Blocks blocks, int number, UnsafeRow row, Throwable failure) {
     String digest = Blocks.digest(row);
     numbers.put(blocks.number(number), digest);
+    add(digest, blocks.position(number), () -> letter(row, failure));
+  }
+
+  private void add(String digest, String position, Supplier<ObjectNode> letter) {
     found
-        .computeIfAbsent(digest, key -> new Rows(digest, new ArrayList<>(), letter(row, failure)))
+        .computeIfAbsent(digest, key -> new Rows(digest, new ArrayList<>(), letter.get()))
         .positions()
-        .add(blocks.position(number));
+        .add(position);
   }
 
   private static ObjectNode letter(UnsafeRow row, Throwable failure) {
@@ -71,7 +76,7 @@ final class LeftOut implements SourceRDD.Input {
   @Override
   public Iterator<InternalRow> read(SourceRDD.Source source) {
     delivered = new Blocks(source, task);
-    return scala.collection.Iterator.continually(delivered::next)
+    return Iterator.continually(delivered::next)
         .takeWhile(block -> block != null)
         .flatMap(
             block -> {
@@ -95,10 +100,7 @@ final class LeftOut implements SourceRDD.Input {
         named,
         (number, digest) -> {
           block.leftOut.set(number);
-          found
-              .computeIfAbsent(digest, key -> new Rows(digest, new ArrayList<>(), null))
-              .positions()
-              .add(delivered.position(number));
+          add(digest, delivered.position(number), () -> null);
         });
   }
 

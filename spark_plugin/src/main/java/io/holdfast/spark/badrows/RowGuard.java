@@ -1,5 +1,7 @@
 package io.holdfast.spark.badrows;
 
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.isolation.driver.DecisionService;
 import io.holdfast.spark.isolation.driver.QueryRun;
@@ -7,7 +9,6 @@ import io.holdfast.spark.isolation.driver.SparkSide;
 import io.holdfast.spark.isolation.plan.GuardExec;
 import io.holdfast.spark.rpc.DriverRequest.GuardKey;
 import java.util.List;
-import java.util.Map;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -44,16 +45,19 @@ record RowGuard(
   }
 
   /** The stage in this batch, as the core reads it: {@code Plan} in its messages.rs. */
-  private Map<String, ?> plan(int partitions) {
-    return Map.of(
-        "source", sources.get(0).nodeName(),
-        "form", sources.get(0).schema().json(),
-        "partitions", partitions,
-        "rerun", rerun,
-        "sameProgram", !rerun || Program.repeating(query, run.checkpoint(), run.conf()),
-        "retained", retained,
-        "limits",
-            Map.of("rows", bounds.max(), "perMillion", Math.round(bounds.ratio() * 1_000_000)));
+  private ObjectNode plan(int partitions) {
+    ObjectNode plan =
+        JsonNodeFactory.instance
+            .objectNode()
+            .put("source", sources.get(0).nodeName())
+            .put("form", sources.get(0).schema().json())
+            .put("partitions", partitions)
+            .put("rerun", rerun)
+            .put("sameProgram", !rerun || Program.repeating(query, run.checkpoint(), run.conf()))
+            .put("retained", retained);
+    long perMillion = Math.round(bounds.ratio() * 1_000_000);
+    plan.putObject("limits").put("rows", bounds.max()).put("perMillion", perMillion);
+    return plan;
   }
 
   /** All rows of the batch, by those of tasks that have ended and of one that is about to. */

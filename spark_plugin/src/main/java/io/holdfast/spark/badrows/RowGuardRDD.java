@@ -43,11 +43,7 @@ final class RowGuardRDD extends RDD<InternalRow> {
     HoldfastExecutor executor = HoldfastExecutor.running();
     DriverReply.RowDecision decision = executor.decideRows(question);
     LeftOut leftOut = new LeftOut(decision.named(), task);
-    LongConsumer settle =
-        read ->
-            executor.settle(
-                new DriverRequest.Settle(
-                    question.guard(), question.part(), leftOut.toJson(), read));
+    LongConsumer settle = read -> executor.settle(question, leftOut.toJson(), read);
     if (decision.searches()) {
       Runnable tooMany = () -> settle.accept(0);
       new RowSearch(rows, task, readsAhead, leftOut, decision.rowsMax(), tooMany).run();

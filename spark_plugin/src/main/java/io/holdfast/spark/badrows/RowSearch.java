@@ -41,7 +41,7 @@ final class RowSearch implements SourceRDD.Input {
   private final Runnable tooMany;
   private final long max;
   private SourceRDD.Source source;
-  private Iterator<InternalRow> slice = scala.collection.Iterator.empty();
+  private Iterator<InternalRow> slice = Iterator.empty();
   private Blocks blocks;
   private Block block;
   private long many = MANY;

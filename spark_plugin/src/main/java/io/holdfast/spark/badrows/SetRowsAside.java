@@ -165,8 +165,7 @@ public record SetRowsAside(DecisionService decisions, SparkContext spark, Holdfa
 
   /** A leaf with rows of a stream. No function for foreachBatch has one in its own queries. */
   private static boolean isSource(SparkPlan node) {
-    return node.children().isEmpty()
-        && node.logicalLink().exists(logical -> logical.isStreaming());
+    return node.children().isEmpty() && node.logicalLink().exists(logical -> logical.isStreaming());
   }
 
   /** Null, with a warning, if bad rows of the stage cannot be set aside. */
@@ -259,8 +258,6 @@ public record SetRowsAside(DecisionService decisions, SparkContext spark, Holdfa
 
   private static boolean isPartial(BaseAggregateExec aggregate) {
     return aggregate.aggregateExpressions().nonEmpty()
-        && aggregate
-            .aggregateExpressions()
-            .forall(one -> one.mode() == Partial$.MODULE$);
+        && aggregate.aggregateExpressions().forall(one -> one.mode() == Partial$.MODULE$);
   }
 }

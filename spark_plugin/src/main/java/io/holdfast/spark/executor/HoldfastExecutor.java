@@ -89,9 +89,11 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     return (DriverReply.RowDecision) driver.await(request, "did not decide about bad rows");
   }
 
-  /** Tells the driver that a task is through with a partition; returns once that is durable. */
-  public void settle(DriverRequest request) {
-    driver.await(request, "did not make durable what became of a partition");
+  /** Tells the driver that a task is through with its question; returns once that is durable. */
+  public void settle(DriverRequest.Decide asked, String found, long read) {
+    driver.await(
+        new DriverRequest.Settle(asked.guard(), asked.part(), found, read),
+        "did not make durable what became of a partition");
   }
 
   /** Begins the replay of pending rows of a partition in a task. */

@@ -163,8 +163,7 @@ public final class StateCopy extends Move {
   /** Older versions may be left over, so looks for a file of the version that is copied. */
   private boolean hasVersion(FileSystem files, Path folder) throws IOException {
     String version = (base.number() + 1) + "[._].*";
-    return Storages.list(files, folder)
-        .anyMatch(file -> file.getPath().getName().matches(version));
+    return Storages.list(files, folder).anyMatch(file -> file.getPath().getName().matches(version));
   }
 
   /** Copies everything, or only reads one partition of each operator. Returns JSON, by operator. */

@@ -124,7 +124,8 @@ public record IsolateFailures(DecisionService decisions, SparkContext spark, Hol
       SparkPlan divided =
           guard.passes().isEmpty() || guard.keys() == null
               ? top
-              : GuardExec.replaced(top, exchange, new GuardExec(exchange, new OtherKeys(guard.keys())));
+              : GuardExec.replaced(
+                  top, exchange, new GuardExec(exchange, new OtherKeys(guard.keys())));
       SparkPlan guarded = GuardExec.replaced(plan, top, new GuardExec(divided, guard));
       int operators = Stages.operators(plan, true);
       if (operators > 1 && run.mayWarn()) {
@@ -209,8 +210,7 @@ public record IsolateFailures(DecisionService decisions, SparkContext spark, Hol
     }
   }
 
-  private Guard guard(
-      Stage stage, StatefulOperatorStateInfo state, QueryRun run, boolean seals)
+  private Guard guard(Stage stage, StatefulOperatorStateInfo state, QueryRun run, boolean seals)
       throws Unsupported {
     int failuresMax = decisions.failuresMax();
     require(failuresMax > 1, DecisionService.ONE_ATTEMPT);
@@ -234,11 +234,7 @@ public record IsolateFailures(DecisionService decisions, SparkContext spark, Hol
 
   /** A copy of the stage for each batch with pending rows in a partition. */
   private List<Guard.Pass> passes(
-      Stage stage,
-      StatefulOperatorStateInfo state,
-      InputForm input,
-      KeyGroups keys,
-      QueryRun run) {
+      Stage stage, StatefulOperatorStateInfo state, InputForm input, KeyGroups keys, QueryRun run) {
     TreeMap<Long, Map<Integer, String>> idsByBatch = new TreeMap<>();
     for (int partition = 0; partition < state.numPartitions(); partition++) {
       String[] ids = ParkTask.idsOf(state, partition);
@@ -281,7 +277,8 @@ public record IsolateFailures(DecisionService decisions, SparkContext spark, Hol
                               new RowsRDD(
                                   spark,
                                   partitions,
-                                  (partition, task) -> pending.delivered(exchange, partition, task)));
+                                  (partition, task) ->
+                                      pending.delivered(exchange, partition, task)));
                     }));
     // The copy is no part of the plan, so Spark's own rules do not see it.
     return new CollapseCodegenStages(new AtomicInteger()).apply(copy);

@@ -1,11 +1,13 @@
 package io.holdfast.spark.isolation.task;
 
 import io.holdfast.spark.executor.HoldfastExecutor;
+import io.holdfast.spark.executor.Replay;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
-import io.holdfast.spark.executor.Replay;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import org.apache.spark.Dependency;
 import org.apache.spark.OneToOneDependency;
 import org.apache.spark.Partition;
@@ -68,11 +70,9 @@ public final class GuardRDD extends RDD<InternalRow> {
 
   private static Seq<Dependency<?>> dependencies(
       RDD<InternalRow> stage, List<RDD<InternalRow>> inputs, List<RDD<InternalRow>> passes) {
-    List<Dependency<?>> all = new ArrayList<>();
-    all.add(new OneToOneDependency<>(stage));
-    inputs.forEach(input -> all.add(new OneToOneDependency<>(input)));
-    passes.forEach(pass -> all.add(new OneToOneDependency<>(pass)));
-    return CollectionConverters.asScala(all).toSeq();
+    Stream<RDD<InternalRow>> all = Stream.of(List.of(stage), inputs, passes).flatMap(List::stream);
+    List<Dependency<?>> found = all.<Dependency<?>>map(OneToOneDependency::new).toList();
+    return CollectionConverters.asScala(found).toSeq();
   }
 
   boolean hasPasses() {
@@ -106,9 +106,7 @@ public final class GuardRDD extends RDD<InternalRow> {
     }
     HoldfastExecutor executor = HoldfastExecutor.running();
     DriverReply.Decision decision = executor.decide(question);
-    DriverRequest.Settle settled =
-        new DriverRequest.Settle(question.guard(), question.part(), null, 0);
-    Runnable settle = () -> executor.settle(settled);
+    Runnable settle = () -> executor.settle(question, null, 0);
     ParkTask parking = ParkTask.read(this.parking);
     if (decision.parks()) {
       List<Iterator<InternalRow>> rows = new ArrayList<>();
@@ -123,13 +121,8 @@ public final class GuardRDD extends RDD<InternalRow> {
       return stage(own, task);
     }
     List<Integer> due = new ArrayList<>();
-    for (int pass = 0; pass < passes.size(); pass++) {
-      if (own.passes()[pass] != null) {
-        due.add(pass);
-      }
-    }
-    Replay replay =
-        new Replay(own.index(), decision.conf(), decision.waits(), decision.failure());
+    IntStream.range(0, passes.size()).filter(i -> own.passes()[i] != null).forEach(due::add);
+    Replay replay = new Replay(own.index(), decision.conf(), decision.waits(), decision.failure());
     executor.beginReplay(task, replay);
     if (!decision.waits().isEmpty()) {
       Iterator<InternalRow> rows = inputs.get(0).iterator(own.inputs()[0], task);
