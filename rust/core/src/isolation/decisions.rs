@@ -399,13 +399,7 @@ impl Batch {
             if *change == Change::Seal && marker.is_none() && !is_uncertain {
                 continue;
             }
-            let Plan {
-                operator,
-                name,
-                times,
-                ..
-            } = &self.plan;
-            let fresh = || Marker::new(*operator, name, times, self.sealed);
+            let fresh = || Marker::new(&self.plan, self.sealed);
             let marker = marker.get_or_insert_with(fresh);
             match change {
                 Change::Open => {}

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::groups::Groups;
+use super::messages::Plan;
 use crate::{Error, Result};
 
 const VERSION: u32 = 1;
@@ -46,17 +47,12 @@ pub struct Parked {
 }
 
 impl Marker {
-    pub(super) fn new(
-        operator: u64,
-        name: &str,
-        times: &BTreeMap<String, i64>,
-        sealed: bool,
-    ) -> Self {
+    pub(super) fn new(plan: &Plan, sealed: bool) -> Self {
         Self {
             version: VERSION,
-            operator,
-            name: name.to_owned(),
-            times: times.clone(),
+            operator: plan.operator,
+            name: plan.name.clone(),
+            times: plan.times.clone(),
             parked: BTreeMap::new(),
             sealed,
         }

@@ -15,6 +15,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.NullType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.types.UserDefinedType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.Function$;
 import scala.Option;
@@ -95,7 +96,7 @@ final class SourceRDD<T> extends RDD<T> {
     }
     Source source = new Source(own -> byRow(rows.iterator(split, own)), schema);
     Iterator<InternalRow> given = input.read(source);
-    return (Iterator<T>) (columnar ? byColumns(given) : given);
+    return (Iterator<T>) (columnar ? byColumns(given, schema) : given);
   }
 
   @SuppressWarnings("unchecked")
@@ -107,9 +108,8 @@ final class SourceRDD<T> extends RDD<T> {
   }
 
   /** Batches of one row each: a stage reads the whole batch when it takes it. */
-  private Iterator<ColumnarBatch> byColumns(Iterator<InternalRow> all) {
-    StructType vectors =
-        (StructType) schema.transformRecursively(Function$.MODULE$.unlift(SourceRDD::vector));
+  static Iterator<ColumnarBatch> byColumns(Iterator<InternalRow> all, StructType schema) {
+    StructType vectors = (StructType) vectors(schema);
     RowToColumnConverter converter = new RowToColumnConverter(vectors);
     return all.map(
         row -> {
@@ -119,15 +119,22 @@ final class SourceRDD<T> extends RDD<T> {
         });
   }
 
-  /** The type whose vectors hold values of another one, for types that Spark's converter lacks. */
+  /** Types whose vectors hold values of types that Spark's converter lacks. */
+  private static DataType vectors(DataType type) {
+    return type.transformRecursively(Function$.MODULE$.unlift(SourceRDD::vector));
+  }
+
   private static Option<DataType> vector(DataType type) {
+    DataType other = null;
     if (type instanceof StringType) {
-      return Option.apply(DataTypes.StringType); // of any collation
+      other = DataTypes.StringType; // of any collation
+    } else if (type instanceof NullType) {
+      other = DataTypes.BooleanType;
+    } else if (type instanceof UserDefinedType<?> own) {
+      other = vectors(own.sqlType());
+    } else if (type.typeName().startsWith("time(")) {
+      other = DataTypes.LongType; // nanoseconds
     }
-    if (type instanceof NullType) {
-      return Option.apply(DataTypes.BooleanType);
-    }
-    // A time is a number of nanoseconds.
-    return Option.apply(type.typeName().startsWith("time(") ? DataTypes.LongType : null);
+    return Option.apply(other);
   }
 }

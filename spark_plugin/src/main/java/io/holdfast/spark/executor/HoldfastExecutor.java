@@ -89,7 +89,7 @@ public final class HoldfastExecutor implements ExecutorPlugin {
     return (DriverReply.RowDecision) driver.await(request, "did not decide about bad rows");
   }
 
-  /** Tells the driver that a task is through with its question; returns once that is durable. */
+  /** Says that a task is through with a partition it asked about; returns once that is durable. */
   public void settle(DriverRequest.Decide asked, String found, long read) {
     driver.await(
         new DriverRequest.Settle(asked.guard(), asked.part(), found, read),
