@@ -240,8 +240,8 @@ impl Batch {
             return self.exceeded.clone();
         }
         let entry = self.partitions.entry(partition).or_default();
-        let knows = |digest: &String| found.iter().any(|row| row.digest == *digest);
-        if !entry.left_out.keys().all(knows) {
+        let digests: BTreeSet<&String> = found.iter().map(|row| &row.digest).collect();
+        if !entry.left_out.keys().all(|one| digests.contains(one)) {
             return Some(format!(
                 "Another attempt found more bad rows in partition {partition}"
             ));
