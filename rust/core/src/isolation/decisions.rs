@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use super::groups::Groups;
 use super::known::Known;
-use super::marker::{Marker, Parked};
+use super::marker::{Marker, Parked, VERSION};
 use super::messages::{Action, Answer, Attempt, Fact, Part, Plan};
 
 /// Seconds for which the last attempt that Spark allows waits until no other one runs.
@@ -399,7 +399,14 @@ impl Batch {
             if *change == Change::Seal && marker.is_none() && !is_uncertain {
                 continue;
             }
-            let fresh = || Marker::new(&self.plan, self.sealed);
+            let fresh = || Marker {
+                version: VERSION,
+                operator: self.plan.operator,
+                name: self.plan.name.clone(),
+                times: self.plan.times.clone(),
+                parked: BTreeMap::new(),
+                sealed: self.sealed,
+            };
             let marker = marker.get_or_insert_with(fresh);
             match change {
                 Change::Open => {}

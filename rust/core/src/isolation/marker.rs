@@ -6,10 +6,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::groups::Groups;
-use super::messages::Plan;
 use crate::{Error, Result};
 
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 /// The durable decisions about a batch, in `isolation/<batch>` of the checkpoint; see FORMAT.md.
 ///
@@ -18,10 +17,10 @@ const VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Marker {
-    version: u32,
-    operator: u64,
-    name: String,
-    times: BTreeMap<String, i64>,
+    pub(super) version: u32,
+    pub(super) operator: u64,
+    pub(super) name: String,
+    pub(super) times: BTreeMap<String, i64>,
     /// By partition, what became of it in the batch.
     pub parked: BTreeMap<u32, Parked>,
     /// The sink may have committed the batch.
@@ -47,17 +46,6 @@ pub struct Parked {
 }
 
 impl Marker {
-    pub(super) fn new(plan: &Plan, sealed: bool) -> Self {
-        Self {
-            version: VERSION,
-            operator: plan.operator,
-            name: plan.name.clone(),
-            times: plan.times.clone(),
-            parked: BTreeMap::new(),
-            sealed,
-        }
-    }
-
     /// Reads a marker.
     ///
     /// # Errors
