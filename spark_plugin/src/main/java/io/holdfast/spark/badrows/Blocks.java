@@ -13,7 +13,8 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.XXH64;
-import scala.collection.BufferedIterator;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.collection.Iterator;
 
 /** Reads a source block by block, and names its rows. All rows of a block are of one file. */
 final class Blocks {
@@ -24,9 +25,10 @@ final class Blocks {
 
   private static final long BYTES_MAX = 8 << 20;
 
-  private final BufferedIterator<InternalRow> source;
+  private final Iterator<?> source;
+  private final boolean columnar;
   private final UnsafeProjection copier;
-  private final List<String> columns;
+  private final int[] kafka; // columns with topic, partition and offset; null without
   private final int partition;
 
   /** The part of a file that is read, as functions such as {@code input_file_name} see it. */
@@ -44,6 +46,9 @@ final class Blocks {
     }
   }
 
+  private Object ahead; // a row of the next block
+  private Part partAhead;
+
   /** Rows of earlier blocks, of all and of the same part. */
   private long before;
 
@@ -52,10 +57,17 @@ final class Blocks {
   private Part partOfSource = part; // it may be at the next file, or at its end
   private Block block;
 
-  Blocks(SourceRDD.Source source, TaskContext task) {
-    this.source = source.rows().apply(task).buffered();
+  Blocks(SourceInput.Source source, TaskContext task) {
+    this.source = source.rows().apply(task);
+    columnar = source.columnar();
     copier = UnsafeProjection.create(source.schema());
-    columns = Arrays.asList(source.schema().fieldNames());
+    List<String> names = Arrays.asList(source.schema().fieldNames());
+    kafka =
+        names.containsAll(List.of("topic", "partition", "offset", "timestampType"))
+            ? new int[] {
+              names.indexOf("topic"), names.indexOf("partition"), names.indexOf("offset")
+            }
+            : null;
     partition = task.partitionId();
   }
 
@@ -67,34 +79,41 @@ final class Blocks {
     }
     block = null;
     partOfSource.show();
-    if (!source.hasNext()) {
+    if (ahead == null && !source.hasNext()) {
       return null;
     }
-    Part now = partOfNext();
+    Object first = ahead == null ? source.next() : ahead;
+    Part now = ahead == null ? Part.now() : partAhead;
+    ahead = null;
     if (!now.equals(part)) {
       part = now;
       beforeOfPart = 0;
     }
-    List<UnsafeRow> rows = new ArrayList<>();
-    long bytes = 0;
-    do {
-      UnsafeRow copy = copier.apply(source.next()).copy();
-      rows.add(copy);
-      bytes += copy.getSizeInBytes();
-    } while (rows.size() < ROWS_MAX
-        && bytes < BYTES_MAX
-        && source.hasNext()
-        && partOfNext().equals(part));
-    block = new Block(rows);
+    block =
+        columnar ? new Block.OfColumns((ColumnarBatch) first, copier) : ofRows((InternalRow) first);
     partOfSource = Part.now();
     part.show();
     return block;
   }
 
-  /** The part of the next row, to which the source goes. */
-  private Part partOfNext() {
-    source.head();
-    return Part.now();
+  private Block ofRows(InternalRow first) {
+    List<UnsafeRow> rows = new ArrayList<>();
+    InternalRow row = first;
+    long bytes = 0;
+    while (true) {
+      UnsafeRow copy = copier.apply(row).copy();
+      rows.add(copy);
+      bytes += copy.getSizeInBytes();
+      if (rows.size() == ROWS_MAX || bytes >= BYTES_MAX || !source.hasNext()) {
+        return new Block.OfRows(rows);
+      }
+      row = (InternalRow) source.next();
+      partAhead = Part.now();
+      if (!partAhead.equals(part)) {
+        ahead = copier.apply(row).copy();
+        return new Block.OfRows(rows);
+      }
+    }
   }
 
   /** The number of a row of this block in the task's input. */
@@ -110,11 +129,11 @@ final class Blocks {
   /** Says in JSON where a row of this block is in the source. */
   String position(int number) {
     ObjectNode position = JSON.createObjectNode();
-    if (columns.containsAll(List.of("topic", "partition", "offset", "timestampType"))) {
-      UnsafeRow row = block.row(number); // of Kafka
-      position.put("topic", String.valueOf(row.getUTF8String(columns.indexOf("topic"))));
-      position.put("partition", row.getInt(columns.indexOf("partition")));
-      position.put("offset", row.getLong(columns.indexOf("offset")));
+    if (kafka != null) {
+      UnsafeRow row = block.row(number);
+      position.put("topic", String.valueOf(row.getUTF8String(kafka[0])));
+      position.put("partition", row.getInt(kafka[1]));
+      position.put("offset", row.getLong(kafka[2]));
     } else if (!part.file().isEmpty()) {
       position.put("file", part.file());
       position.put("start", part.start());

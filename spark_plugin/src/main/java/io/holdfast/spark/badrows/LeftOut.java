@@ -14,12 +14,12 @@ import java.util.Map;
 import java.util.Set;
 import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
-import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
 /** The rows of one partition that a task leaves out. Its stage gets all others. */
-final class LeftOut implements SourceRDD.Input {
+final class LeftOut implements SourceInput {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /** Rows with equal content. The letter is null if the marker has one. */
@@ -74,15 +74,29 @@ final class LeftOut implements SourceRDD.Input {
   }
 
   @Override
-  public Iterator<InternalRow> read(SourceRDD.Source source) {
+  public Iterator<?> read(Source source) {
     delivered = new Blocks(source, task);
-    return Iterator.continually(delivered::next)
-        .takeWhile(block -> block != null)
-        .flatMap(
-            block -> {
-              leaveOut(block);
-              return block.slice(0, block.size());
-            });
+    return new AbstractIterator<Object>() {
+      private Iterator<?> slice = scala.collection.Iterator.empty();
+
+      @Override
+      public boolean hasNext() {
+        while (!slice.hasNext()) {
+          Block block = delivered.next();
+          if (block == null) {
+            return false;
+          }
+          leaveOut(block);
+          slice = block.slice(0, block.size());
+        }
+        return true;
+      }
+
+      @Override
+      public Object next() {
+        return slice.next();
+      }
+    };
   }
 
   private void leaveOut(Block block) {

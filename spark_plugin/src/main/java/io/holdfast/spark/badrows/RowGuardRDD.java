@@ -1,6 +1,7 @@
 package io.holdfast.spark.badrows;
 
 import io.holdfast.spark.executor.HoldfastExecutor;
+import io.holdfast.spark.isolation.task.AtEnd;
 import io.holdfast.spark.isolation.task.TaskSide;
 import io.holdfast.spark.rpc.DriverReply;
 import io.holdfast.spark.rpc.DriverRequest;
@@ -51,7 +52,7 @@ final class RowGuardRDD extends RDD<InternalRow> {
     if (leftOut.isEmpty()) {
       return side.delivered(rows.apply(task), partition);
     }
-    Iterator<InternalRow> good = SourceRDD.with(leftOut, () -> rows.apply(task));
-    return side.delivered(TaskSide.delivered(good, () -> settle.accept(leftOut.read())), partition);
+    Iterator<InternalRow> good = SourceInput.with(leftOut, () -> rows.apply(task));
+    return side.delivered(new AtEnd(good, () -> settle.accept(leftOut.read())), partition);
   }
 }

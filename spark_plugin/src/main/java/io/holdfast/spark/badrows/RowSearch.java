@@ -21,7 +21,7 @@ import scala.collection.Iterator;
  * Finds the rows of a partition for which its stage throws. A row is bad if the stage throws twice
  * when it gets nothing but this row. Results of the stage are dropped, and nothing is counted.
  */
-final class RowSearch implements SourceRDD.Input {
+final class RowSearch implements SourceInput {
   /** Trials have memory of their own, under numbers that no task has. */
   private static final AtomicLong TRIALS = new AtomicLong(Long.MIN_VALUE);
 
@@ -40,8 +40,8 @@ final class RowSearch implements SourceRDD.Input {
   private final LeftOut leftOut;
   private final Runnable tooMany;
   private final long max;
-  private SourceRDD.Source source;
-  private Iterator<InternalRow> slice = Iterator.empty();
+  private Source source;
+  private Iterator<?> slice = Iterator.empty();
   private Blocks blocks;
   private Block block;
   private long many = MANY;
@@ -68,7 +68,7 @@ final class RowSearch implements SourceRDD.Input {
   }
 
   @Override
-  public Iterator<InternalRow> read(SourceRDD.Source found) {
+  public Iterator<?> read(Source found) {
     source = found;
     return slice;
   }
@@ -98,7 +98,7 @@ final class RowSearch implements SourceRDD.Input {
       if (failure == null) {
         return;
       }
-      int suspect = block.last;
+      int suspect = block.last[0];
       if (readsAhead || !isBad(suspect, trial(suspect, suspect + 1))) {
         divide(from, block.size(), failure);
         return;
@@ -167,7 +167,7 @@ final class RowSearch implements SourceRDD.Input {
     Throwable failure = null;
     TaskContext$.MODULE$.setTaskContext(own);
     try {
-      SourceRDD.with(
+      SourceInput.with(
           this,
           () -> {
             stage.apply(own).foreach(row -> null);

@@ -141,7 +141,7 @@ public final class GuardRDD extends RDD<InternalRow> {
                       ? stage.iterator(own.stage(), task)
                       : passes.get(pass).iterator(own.passes()[pass], task);
                 });
-    return TaskSide.delivered(
+    return new AtEnd(
         rows,
         () -> {
           settle.run();

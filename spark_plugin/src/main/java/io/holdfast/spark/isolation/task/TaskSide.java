@@ -31,17 +31,8 @@ public record TaskSide(
         : null;
   }
 
-  /** Does a step after the rows, before the reader learns that these were all. */
-  public static Iterator<InternalRow> delivered(Iterator<InternalRow> rows, Runnable end) {
-    return rows.concat(
-        () -> {
-          end.run();
-          return Iterator.empty();
-        });
-  }
-
   /** The rows of a partition, which is reported after the last one. */
   public Iterator<InternalRow> delivered(Iterator<InternalRow> rows, int partition) {
-    return delivered(rows, () -> through.add(partition));
+    return new AtEnd(rows, () -> through.add(partition));
   }
 }
