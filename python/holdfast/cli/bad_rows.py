@@ -1,4 +1,4 @@
-"""``holdfast dead-letters``: the rows that queries have set aside, or how many by batch and error."""
+"""``holdfast dead-letters``: the rows that queries have set aside, or their number by error."""
 
 from __future__ import annotations
 

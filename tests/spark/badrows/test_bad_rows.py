@@ -138,9 +138,7 @@ def test_a_query_has_the_rows_of_a_run_without_bad_rows(
 
 @pytest.mark.full
 @pytest.mark.parametrize("sink", ["delta", "foreach", "foreach batch", "kafka"])
-def test_each_sink_has_the_rows_that_are_good(
-    helpers: Path, tmp_path: Path, sink: str
-) -> None:
+def test_each_sink_has_the_rows_that_are_good(helpers: Path, tmp_path: Path, sink: str) -> None:
     if sink == "delta" and INSTALLED != "4.2":
         pytest.skip("that release of Delta Lake is for Spark 4.2")
     with skipped_without_jars():
@@ -246,7 +244,7 @@ def test_a_batch_that_set_rows_aside_ends_before_that_is_switched_off(
         entry.unlink()
     found = application.run(tmp_path, "cast", aside=False, change="repaired")
     assert "Batch 1 of " in found["error"]
-    assert 'start the query with that once' in found["error"]
+    assert "start the query with that once" in found["error"]
     for aside in (True, False):
         found = application.run(tmp_path, "cast", aside=aside, change="repaired")
         assert found["error"] is None

@@ -272,8 +272,8 @@ def run(
 ) -> list[dict[str, Any]]:
     """Runs the query on all files, a batch for each; returns the progress of its batches.
 
-    Without a ``sink`` the rows go to Parquet files, or to a function if they are updated. The source
-    ``kafka`` has texts in the topic ``bad``, in the column ``value``; the sink has the topic
+    Without a ``sink`` the rows go to Parquet files, or to a function if they are updated. The
+    source ``kafka`` has texts in the topic ``bad``, in the column ``value``; the sink has the topic
     ``out``.
     """
     defaults = {"badRowsMax": "10000", "isolateFailures": "false"}

@@ -1,8 +1,8 @@
 """Runs Spark's own test suites with Holdfast as the provider.
 
-``python -m support.spark.spark_suites [--record] [--rocksdb] [--isolated] [--bad-rows] [SUITE ...]``
-fetches the suites and their Spark, compiles ``tests/spark_suites``, runs each suite in a JVM of its own,
-and compares with the exceptions and the figures there. ``--record`` writes the figures.
+``python -m support.spark.spark_suites [--record] [--rocksdb] [--isolated] [--bad-rows] [SUITE
+...]`` fetches the suites and their Spark, compiles ``tests/spark_suites``, runs each suite in a JVM
+of its own, and compares with the exceptions and the figures there. ``--record`` writes the figures.
 ``--rocksdb`` runs instead, on Spark's RocksDB provider with checkpoint format 2, tests whose reason
 says that they fail there. ``--isolated`` isolates failures of tasks, ``--bad-rows`` sets bad rows
 aside; both give each task two attempts.
