@@ -101,7 +101,7 @@ OTHERS = {"avro", "union", "named", "tried", "values", "values joined", "several
 @pytest.mark.parametrize(
     ("query", "batches"),
     [
-        *((name, BATCHES) for name in EVERYDAY),
+        *((name, BATCHES) for name in sorted(EVERYDAY)),
         *(
             pytest.param(name, BATCHES if name in SLOW else MANY, marks=pytest.mark.full)
             for name in QUERIES
