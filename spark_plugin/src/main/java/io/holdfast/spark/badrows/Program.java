@@ -1,5 +1,6 @@
 package io.holdfast.spark.badrows;
 
+import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.HoldfastException;
 import io.holdfast.spark.storage.Storages;
 import java.io.FileNotFoundException;
@@ -122,9 +123,9 @@ final class Program {
     return PLANNED.containsKey(query);
   }
 
-  /** Records the program of a run before it plans its first batch. */
+  /** Records the program of a run that sets rows aside, before it plans its first batch. */
   static void planning(MicroBatchExecution query, Path checkpoint, Configuration conf) {
-    if (PLANNED.put(query, true) == null) {
+    if (PLANNED.put(query, true) == null && HoldfastConf.setsRowsAside(conf::get)) {
       record(query, checkpoint, conf, true);
     }
   }

@@ -127,14 +127,10 @@ public record SetRowsAside(DecisionService decisions, SparkContext spark, Holdfa
 
   /** Called on a query's thread before it plans a batch. */
   public static void planning(SparkContext spark, Path checkpoint, Configuration conf) {
-    MicroBatchExecution query = wanted(spark, conf);
+    MicroBatchExecution query = EndOfInput.queryOfThread(spark);
     if (query != null) {
       Program.planning(query, checkpoint, conf);
     }
-  }
-
-  private static MicroBatchExecution wanted(SparkContext spark, Configuration conf) {
-    return HoldfastConf.setsRowsAside(conf::get) ? EndOfInput.queryOfThread(spark) : null;
   }
 
   /** Without the plan for the initial state of an operator. */
