@@ -93,13 +93,17 @@ def require_jar(context: Any) -> None:
         )
 
 
-def require_plugin_if_running() -> None:
-    """Refuse a running context (fixed plugins) or JVM (fixed class path) that ignores settings."""
+def require_plugin_if_running() -> Any:
+    """Return the settings of a running context, or None.
+
+    Refuses a context (fixed plugins) or JVM (fixed class path) that ignores settings.
+    """
     from pyspark import SparkContext
 
     active = SparkContext._active_spark_context
     if active is not None:
-        if not runs_plugin(active.getConf().get("spark.plugins", "")):
+        conf = active.getConf()
+        if not runs_plugin(conf.get("spark.plugins", "")):
             raise RuntimeError(
                 "a Spark session is active and was started without Holdfast; Spark reads "
                 "spark.plugins and spark.jars only at its start, so these settings would be "
@@ -107,7 +111,7 @@ def require_plugin_if_running() -> None:
                 "with spark-submit and the settings that `python -m holdfast conf` prints. Where a "
                 "service makes the session, put these settings into its cluster's"
             )
-        return
+        return conf
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         SparkContext._ensure_initialized()  # attaches to the JVM that spark-submit started
     jvm = SparkContext._jvm
@@ -118,6 +122,7 @@ def require_plugin_if_running() -> None:
             "new process; under spark-submit pass `--jars $(python -m holdfast jar)`, or the "
             "settings that `python -m holdfast conf` prints as --properties-file"
         )
+    return None
 
 
 def _can_load(jvm: Any, name: str) -> bool:

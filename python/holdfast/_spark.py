@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from holdfast._jars import plugin_jars
+from holdfast._jars import plugin_jars, wanted_minor
 from holdfast._options import OPTIONS, STORE, StoreOptions, takes_options, written
 from holdfast._sessions import (
     PLUGIN,
@@ -31,9 +32,12 @@ UI_METRICS_KEY: Final = "spark.sql.streaming.ui.enabledCustomMetricList"
 # Spark reads these as comma-separated lists, so entries of others are kept.
 LIST_KEYS: Final = ("spark.jars", "spark.plugins", UI_METRICS_KEY)
 
+PROVIDER_KEY: Final = f"{STORE}.providerClass"
+#: Says that Holdfast serves queries whose session sets no provider.
+DEFAULT_KEY: Final = f"{STORE}.holdfast.default"
 #: Settings that every query needs. Spark reads them when the query starts.
 OF_QUERIES: Final = {
-    f"{STORE}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
+    PROVIDER_KEY: "io.holdfast.spark.HoldfastStateStoreProvider",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "io.holdfast.spark.HoldfastCheckpointFileManager"
     ),
@@ -42,6 +46,25 @@ OF_QUERIES: Final = {
 #: Spark plans queries without state while they run, from 4.1 on, unless this is off: then no rule
 #: sees a whole stage of a source.
 OF_BAD_ROWS: Final = {"spark.sql.adaptive.streaming.stateless.enabled": "false"}
+
+
+def of_queries(spark: str | None) -> dict[str, str]:
+    """Return the settings that queries need on a version of Spark.
+
+    From 4.3 on, no provider is set: Real-Time Mode refuses sessions with another than RocksDB.
+    """
+    if wanted_minor(spark) in ("4.0", "4.1", "4.2"):
+        return OF_QUERIES
+    others = {key: value for key, value in OF_QUERIES.items() if key != PROVIDER_KEY}
+    return {DEFAULT_KEY: "true", **others}
+
+
+def lacking(get: Callable[[str], str | None]) -> dict[str, str | None]:
+    """Return what settings, which `get` finds, lack so that queries run on Holdfast: key, value."""
+    found = {key: get(key) for key in OF_QUERIES}
+    if found[PROVIDER_KEY] is None and get(DEFAULT_KEY) in ("true", "always"):
+        del found[PROVIDER_KEY]
+    return {key: value for key, value in found.items() if value != OF_QUERIES[key]}
 
 
 @takes_options
@@ -85,7 +108,7 @@ def spark_conf(*, spark: str | None = None, **options: Unpack[StoreOptions]) -> 
     return {
         "spark.jars": ",".join(map(str, plugin_jars(spark=spark))),
         "spark.plugins": PLUGIN,
-        **OF_QUERIES,
+        **of_queries(spark),
         UI_METRICS_KEY: ",".join(UI_METRICS),
         **tuned,
         **(OF_BAD_ROWS if options.get("bad_rows") == "dead-letter" else {}),
@@ -144,13 +167,18 @@ def configure(
     require_classic_builder(builder)
     # A builder has no public way to ask for a setting. An applied setting looks like a default.
     held: dict[str, Any] = builder._options
-    require_plugin_if_running()
+    running = require_plugin_if_running()
+    if DEFAULT_KEY in settings:
+        # A builder's settings replace those of its application, so a provider that is named there.
+        settings[DEFAULT_KEY] = "always"
+    if running is not None and running.get(PROVIDER_KEY) is not None:
+        settings[PROVIDER_KEY] = OF_QUERIES[PROVIDER_KEY]
     # Defaults would replace spark-defaults.conf.
     left_alone = {option.key for name, option in OPTIONS.items() if name not in given}
     wanted = {key: value for key, value in settings.items() if key not in left_alone}
     for key in LIST_KEYS:
         wanted[key] = _appended(held.get(key), wanted[key])
-    _require_no_contradiction(held, wanted)
+    _require_no_contradiction(held, OF_QUERIES | wanted)
     for key, value in wanted.items():
         builder.config(key, value)
     return builder
@@ -177,25 +205,24 @@ def check(session: SparkSession) -> None:
     >>> holdfast.check(spark)
     """
     plugins = session.conf.get("spark.plugins", None)
-    lacking = [
-        f"{key} is {_shown(found)} and has to be {value!r}"
-        for key, value in OF_QUERIES.items()
-        if (found := session.conf.get(key, None)) != value
+    lacks = [
+        f"{key} is {_shown(found)} and has to be {OF_QUERIES[key]!r}"
+        for key, found in lacking(lambda key: session.conf.get(key, None)).items()
     ]
     if not runs_plugin(plugins):
         raise RuntimeError(
             "this session does not run Holdfast, so its queries cannot keep their state in it: "
             + "; ".join(
-                [f"spark.plugins is {_shown(plugins)} and has to contain {PLUGIN!r}", *lacking]
+                [f"spark.plugins is {_shown(plugins)} and has to contain {PLUGIN!r}", *lacks]
             )
             + ". Spark reads plugins and jars only at its start: put what `python -m holdfast "
             "conf` prints into the settings of the cluster, or of the Spark Connect server, and "
             "restart it"
         )
-    if lacking:
+    if lacks:
         raise RuntimeError(
             "this session runs Holdfast, but its queries do not keep their state in it: "
-            + "; ".join(lacking)
+            + "; ".join(lacks)
             + ". Set these with session.conf.set(...) before the query starts, or in the settings "
             "of the cluster"
         )

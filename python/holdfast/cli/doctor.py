@@ -18,7 +18,7 @@ from typing import Final, Literal
 from holdfast import _core
 from holdfast._jars import SPARK_MINORS, UnsupportedSparkError, plugin_jars
 from holdfast._sessions import PLUGIN, runs_plugin
-from holdfast._spark import OF_QUERIES
+from holdfast._spark import DEFAULT_KEY, OF_QUERIES, lacking
 from holdfast.cli import folders
 from holdfast.cli.java import MissingJavaError, begin_jvm, class_loader, java_version
 from holdfast.cli.local_spark import java_errors
@@ -220,7 +220,7 @@ def _native_library() -> Finding:
 
 def _settings() -> Finding:
     conf = begin_jvm().org.apache.spark.SparkConf()
-    found = {key: conf.get(key, None) for key in ("spark.plugins", *OF_QUERIES)}
+    found = {key: conf.get(key, None) for key in ("spark.plugins", DEFAULT_KEY, *OF_QUERIES)}
     if not any(found.values()):
         return Finding(
             "note",
@@ -228,9 +228,8 @@ def _settings() -> Finding:
             "call holdfast.configure(builder), or put there what `holdfast conf` prints",
         )
     wrong = [
-        f"{key} is {found[key] or 'not set'}, not {value}"
-        for key, value in OF_QUERIES.items()
-        if found[key] != value
+        f"{key} is {value or 'not set'}, not {OF_QUERIES[key]}"
+        for key, value in lacking(found.get).items()
     ]
     if not runs_plugin(found["spark.plugins"]):
         wrong.insert(0, f"spark.plugins is {found['spark.plugins'] or 'not set'}, without {PLUGIN}")

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from holdfast._options import STORE
-from holdfast._spark import spark_conf
+from holdfast._spark import OF_QUERIES, spark_conf
 from holdfast.cli.java import stderr_to
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def needed() -> dict[str, str]:
     option = f"{STORE}.holdfast."
     # Commands publish entries of Spark's logs durably, unlike some queries.
     own = f"{option}sparkFiles"
-    conf = spark_conf()
+    conf = spark_conf() | OF_QUERIES
     return {key: conf[key] for key in conf if key == own or not key.startswith(option)}
 
 

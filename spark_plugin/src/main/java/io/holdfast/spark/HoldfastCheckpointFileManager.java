@@ -2,6 +2,7 @@ package io.holdfast.spark;
 
 import io.holdfast.spark.driver.CheckpointGuard;
 import io.holdfast.spark.driver.CommitEntry;
+import io.holdfast.spark.driver.DefaultProvider;
 import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.driver.Interruption;
 import io.holdfast.spark.driver.SparkRecords;
@@ -50,8 +51,12 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     CheckpointGuard.refuseOldFormat(conf, path);
     SparkFile file = SparkFile.of(path);
     recordSpark(file);
+    boolean first = !begun && file.kind() == Kind.PLAN && CheckpointGuard.wantsHoldfast(conf);
     begun |= file.kind() == Kind.PLAN;
     AtomicStream out = super.createAtomic(path, overwriteIfPossible);
+    if (first) {
+      return DefaultProvider.firstPlan(out, path);
+    }
     return file.kind() == Kind.COMMIT ? CommitEntry.of(out, file, conf) : out;
   }
 

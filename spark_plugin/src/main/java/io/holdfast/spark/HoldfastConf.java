@@ -35,6 +35,13 @@ public final class HoldfastConf {
 
   public static final String ADOPT_KEY = PREFIX + "adopt";
 
+  /**
+   * {@code true}: Holdfast is the provider of queries whose session sets none, because Real-Time
+   * Mode refuses sessions that set another provider than RocksDB. {@code always}: also if the
+   * settings of the application name a provider.
+   */
+  public static final String DEFAULT_KEY = PREFIX + "default";
+
   public static final String FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion";
   public static final String FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass";
   public static final String FILE_MANAGER_CLASS = "io.holdfast.spark.HoldfastCheckpointFileManager";
@@ -138,6 +145,11 @@ public final class HoldfastConf {
   public static HoldfastConf of(SparkConf conf) {
     return new HoldfastConf(
         Arrays.stream(conf.getAll()).collect(Collectors.toMap(Tuple2::_1, Tuple2::_2)));
+  }
+
+  /** Returns true if the session of a query sets no provider and Holdfast is the default. */
+  public static boolean isDefault(Configuration conf) {
+    return conf.get(PROVIDER_KEY) == null && !conf.get(DEFAULT_KEY, "false").equals("false");
   }
 
   /** Returns true if Holdfast, and not Spark, writes Spark's own files of a checkpoint. */
@@ -264,6 +276,7 @@ public final class HoldfastConf {
   /** The keys that are no settings of Holdfast. */
   public static List<String> unknown(Collection<String> keys) {
     Set<String> known = DECLARED.values().stream().map(HoldfastConf::key).collect(toSet());
+    known.add(DEFAULT_KEY);
     return keys.stream().filter(key -> !known.contains(key)).sorted().toList();
   }
 }

@@ -33,7 +33,8 @@ public final class CheckpointGuard {
   private CheckpointGuard() {}
 
   public static boolean wantsHoldfast(Configuration conf) {
-    return HoldfastConf.PROVIDER_CLASS.equals(conf.get(HoldfastConf.PROVIDER_KEY));
+    return HoldfastConf.PROVIDER_CLASS.equals(conf.get(HoldfastConf.PROVIDER_KEY))
+        || HoldfastConf.isDefault(conf);
   }
 
   /** Refuses to write with a session that selects Holdfast without checkpoint format 2. */

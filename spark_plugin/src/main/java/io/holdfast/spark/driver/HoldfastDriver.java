@@ -46,6 +46,7 @@ public final class HoldfastDriver implements DriverPlugin {
   private final Durability durability = new Durability(terms);
   private final PartitionFolders partitionFolders = new PartitionFolders();
   private final SparkRecords sparkRecords = new SparkRecords();
+  private final DefaultProvider defaultProvider = new DefaultProvider();
   private SparkContext spark;
   private DecisionService decisions;
   private ParkedFigures parked;
@@ -67,6 +68,7 @@ public final class HoldfastDriver implements DriverPlugin {
   @Override
   public Map<String, String> init(SparkContext sc, PluginContext context) {
     BuildInfo.requireSpark(sc.version());
+    DefaultProvider.replaceNamed(sc.conf());
     LocalModes.follow(sc.hadoopConfiguration());
     regionalMetrics = new RegionalMetrics(context.metricRegistry());
     Consumer<SparkListenerEvent> events = event -> sc.listenerBus().post(event);
@@ -146,10 +148,12 @@ public final class HoldfastDriver implements DriverPlugin {
     terms.starting(folder);
     reclaimer.starting(folder);
     decisions.starting(checkpoint);
+    defaultProvider.starting(checkpoint, conf);
   }
 
   /** The query's own thread calls this, when it looks for the newest plan. */
   public void initializing(Path checkpoint, Configuration conf) {
+    defaultProvider.initializing(spark, checkpoint, conf);
     decisions.initializing(checkpoint, conf);
     SetRowsAside.starting(spark, checkpoint, conf);
   }

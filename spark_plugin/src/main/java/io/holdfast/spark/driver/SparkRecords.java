@@ -183,7 +183,7 @@ public final class SparkRecords {
     return new Path(new Path(checkpoint, "state"), NAME);
   }
 
-  private static Path qualified(Path checkpoint, Configuration conf) {
+  static Path qualified(Path checkpoint, Configuration conf) {
     try {
       return checkpoint.getFileSystem(conf).makeQualified(checkpoint);
     } catch (IOException e) {
