@@ -1,4 +1,4 @@
-"""The application of ``bad_rows_job.py``, for tests."""
+"""An application such as ``bad_rows_job.py``, for tests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ class Application:
     """Runs one query after another in one application."""
 
     def __init__(
-        self, folder: Path, *arguments: str, variables: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *arguments: str,
+        variables: Mapping[str, str] | None = None,
+        name: str = "spark/bad_rows_job.py",
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.log = folder / "log.txt"
         self.process = subprocess.Popen(
             [
-                *(sys.executable, program("spark/bad_rows_job.py")),
+                *(sys.executable, program(name)),
                 *("--folder", str(folder), *arguments),
             ],
             env=environment(variables),
@@ -30,6 +34,7 @@ class Application:
             stdout=subprocess.PIPE,
             stderr=self.log.open("wb"),
             text=True,
+            start_new_session=True,
         )
 
     def __enter__(self) -> Self:
@@ -45,11 +50,17 @@ class Application:
 
     def run(self, folder: Path, query: str, **more: Any) -> dict[str, Any]:
         """The progress, rows and dead letters of a run, its error, and what was logged."""
-        begins = self.log.stat().st_size
+        return self.answer({"folder": str(folder), "query": query, **more})
+
+    def ask(self, wanted: Mapping[str, Any]) -> None:
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        wanted = {"folder": str(folder), "query": query, **more}
         print(json.dumps(wanted), file=self.process.stdin, flush=True)
+
+    def answer(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a line, and what was logged."""
+        begins = self.log.stat().st_size
+        self.ask(wanted)
+        assert self.process.stdout is not None
         answer = self.process.stdout.readline()
         logged = self.log.read_bytes()[begins:].decode(errors="replace")
         assert answer, logged[-10_000:]

@@ -3,6 +3,7 @@ package io.holdfast.spark.isolation.plan;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.Native;
 import io.holdfast.spark.isolation.driver.DecisionService;
+import io.holdfast.spark.isolation.driver.EndOfInput;
 import io.holdfast.spark.isolation.driver.QueryRun;
 import io.holdfast.spark.isolation.task.InputForm;
 import io.holdfast.spark.isolation.task.KeyGroups;
@@ -36,6 +37,7 @@ import org.apache.spark.sql.execution.exchange.Exchange;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo;
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Option;
@@ -115,6 +117,10 @@ public record IsolateFailures(DecisionService decisions, SparkContext spark, Hol
             () -> plan.session().sessionState().newHadoopConf(),
             null);
     try {
+      MicroBatchExecution query = EndOfInput.queryOfThread(spark);
+      boolean realTime = query != null && query.lastExecution().isRealTimeMode(); // from-4.3
+      // until-4.2: boolean realTime = false;
+      require(!realTime, "it runs in Real-Time Mode");
       Stage stage = stage(path);
       decisions.offerMetrics(run);
       boolean seals = Fields.get(plan, "batchWrite") != null;
@@ -188,7 +194,6 @@ public record IsolateFailures(DecisionService decisions, SparkContext spark, Hol
       require(
           input instanceof ShuffleExchangeExec,
           "there is no shuffle between " + input.nodeName() + " and " + operator.nodeName());
-      require(!Boolean.TRUE.equals(Fields.get(input, "pipelined")), "it runs in Real-Time Mode");
       require(
           partitions > 1 && input.outputPartitioning().numPartitions() == partitions,
           "its state has one partition");
