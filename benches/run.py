@@ -28,6 +28,7 @@ from common.targets import Verdict
 from gpu import state
 from memory import measure as memory
 from moves import measure as moves
+from realtime import measure as realtime
 from regional import coordinator, idle, keyed, pipeline, regions, requests
 from resident import backfill
 from resident import measure as resident
@@ -70,6 +71,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "regions": regions.plans,
     "requests": requests.plans,
     "restarts": restarts.plans,
+    "realtime": realtime.plans,
     "scale": scale.plans,
     "memory": memory.plans,
     "isolation": settings.plans_of_isolation,
@@ -104,6 +106,7 @@ suites:
   regions  10,000 regions on two executors: from the last row to the published checkpoint
   requests  what checkpoints of a pipeline ask HDFS and S3 for (needs Maven the first time)
   restarts  what queries and pipelines do first when they go on from HDFS and S3 (the same)
+  realtime  latency in Real-Time Mode and the gap between batches (Spark 4.3; Maven the first time)
   scale    the driver with 10, 100 and 1,000 simulated executors, on a store that counts requests
   memory   native memory of one JVM over 3,000 batches of a small query (needs the JDK's jcmd)
   isolation  single batches with and without isolation of failures, on 20 and 200 partitions

@@ -233,7 +233,7 @@ def _shown(value: str | None) -> str:
 
 
 def _require_no_contradiction(options: dict[str, Any], wanted: dict[str, str]) -> None:
-    may_change = {*LIST_KEYS, *(option.key for option in OPTIONS.values())}
+    may_change = {DEFAULT_KEY, *LIST_KEYS, *(option.key for option in OPTIONS.values())}
     for key, value in wanted.items():
         if key not in may_change and key in options and str(options[key]) != value:
             raise ValueError(

@@ -178,7 +178,7 @@ def test_conf_and_jar_serve_another_spark_than_the_installed_one() -> None:
     jars = ",".join(map(str, holdfast.plugin_jars(spark="4.0")))
     assert run_cli("jar", "--spark", "4.0.3").stdout == f"{jars}\n"
     conf = json.loads(run_cli("conf", "--spark", "4.0", "--json").stdout)
-    assert conf == {**holdfast.spark_conf(), "spark.jars": jars}
+    assert conf == {**holdfast.spark_conf(spark="4.0"), "spark.jars": jars}
 
 
 @pytest.mark.parametrize("command", ["conf", "jar"])

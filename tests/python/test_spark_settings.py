@@ -20,6 +20,8 @@ from holdfast._options import OPTIONS
 from holdfast.cli import local_spark
 
 STORE = "spark.sql.streaming.stateStore"
+DEFAULT = f"{STORE}.holdfast.default"
+PROVIDER = {f"{STORE}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider"}
 UI_METRICS_KEY = "spark.sql.streaming.ui.enabledCustomMetricList"
 TUNING = {
     f"{STORE}.holdfast.{name}"
@@ -81,15 +83,16 @@ def jars() -> str:
 
 
 def needed() -> dict[str, str]:
-    """What Holdfast cannot do without."""
-    return {key: value for key, value in holdfast.spark_conf().items() if key not in TUNING}
+    """What Holdfast cannot do without, on a builder."""
+    conf = {key: value for key, value in holdfast.spark_conf().items() if key not in TUNING}
+    return {**conf, DEFAULT: "always"}
 
 
 def test_spark_conf_holds_every_setting_as_text() -> None:
     assert holdfast.spark_conf() == {
         "spark.jars": jars(),
         "spark.plugins": "io.holdfast.spark.HoldfastPlugin",
-        f"{STORE}.providerClass": "io.holdfast.spark.HoldfastStateStoreProvider",
+        DEFAULT: "true",
         "spark.sql.streaming.checkpointFileManagerClass": (
             "io.holdfast.spark.HoldfastCheckpointFileManager"
         ),
@@ -117,6 +120,13 @@ def test_spark_conf_holds_every_setting_as_text() -> None:
         f"{STORE}.holdfast.badRowsMaxRatio": "0.01",
         f"{STORE}.holdfast.deadLetters": "none",
     }
+
+
+@pytest.mark.parametrize("minor", ["4.0", "4.1", "4.2"])
+def test_an_older_spark_without_state_in_real_time_mode_gets_the_provider(minor: str) -> None:
+    conf = holdfast.spark_conf(spark=minor)
+    newest = {key: value for key, value in holdfast.spark_conf().items() if key != DEFAULT}
+    assert conf == {**newest, **PROVIDER, "spark.jars": conf["spark.jars"]}
 
 
 def test_options_reach_their_keys() -> None:
@@ -202,7 +212,11 @@ def test_configure_returns_the_same_builder_with_everything_set(
         "dead_letters": "s3a://bucket/dead",
     }
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
-    assert builder._options == holdfast.spark_conf(**given)  # type: ignore[arg-type]
+    conf = holdfast.spark_conf(**given)  # type: ignore[arg-type]
+    assert builder._options == {**conf, DEFAULT: "always"}
+    # What `spark_conf` returns may be on the builder.
+    other = SparkSession.Builder().config(map=conf)
+    assert holdfast.configure(other)._options == builder._options
 
 
 def test_configure_leaves_what_is_not_given_to_spark_defaults(
@@ -237,7 +251,8 @@ def test_a_setting_that_contradicts_is_refused_and_the_builder_left_as_it_was(
     builder: SparkSession.Builder, key: str, value: object
 ) -> None:
     builder.config(key, value)
-    with pytest.raises(ValueError, match=f"{key} to {value}, but Holdfast needs {needed()[key]}"):
+    wanted = {**needed(), **PROVIDER}[key]
+    with pytest.raises(ValueError, match=f"{key} to {value}, but Holdfast needs {wanted}"):
         holdfast.configure(builder)
     assert builder._options == {key: str(value)}
 
@@ -510,12 +525,29 @@ def test_a_session_without_the_plugin_is_told_where_the_settings_belong(
 
 @pytest.mark.parametrize("key", sorted(_spark.OF_QUERIES))
 def test_a_session_whose_queries_use_other_state_stores_is_told_what_to_set(key: str) -> None:
-    session = session_with({**needed(), key: "another"})
+    session = session_with({**needed(), key: "another", DEFAULT: "false"})
     with pytest.raises(RuntimeError, match=f"{key} is 'another' and has to be .*conf\\.set"):
         holdfast.check(session)
     del session.conf[key]
     with pytest.raises(RuntimeError, match=f"{key} is not set and has to be"):
         holdfast.check(session)
+
+
+def test_a_session_that_sets_the_provider_or_none_runs_on_holdfast() -> None:
+    for provider in ({}, PROVIDER):
+        holdfast.check(session_with({**needed(), **provider}))
+    other = session_with({**needed(), f"{STORE}.providerClass": "another"})
+    with pytest.raises(RuntimeError, match="providerClass is 'another' and has to be"):
+        holdfast.check(other)
+
+
+def test_a_running_application_with_a_provider_of_its_own_gets_holdfasts(
+    builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = active_context(_spark.PLUGIN)
+    context.getConf()[f"{STORE}.providerClass"] = "another"
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    assert holdfast.configure(builder)._options == {**needed(), **PROVIDER}
 
 
 def test_a_session_lacks_all_settings_at_once() -> None:
@@ -593,6 +625,6 @@ def test_help_and_completion_have_every_option_with_its_default() -> None:
 
 def test_sessions_of_commands_take_options_from_spark_defaults() -> None:
     needed = local_spark.needed()
-    assert needed.keys() <= holdfast.spark_conf().keys()
+    assert needed.keys() <= {*holdfast.spark_conf(), *PROVIDER}
     assert needed.keys() & TUNING == {f"{STORE}.holdfast.sparkFiles"}
     assert f"{STORE}.providerClass" in needed

@@ -220,21 +220,20 @@ def test_transform_with_state_names_the_setting_that_it_needs(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("sink", ["console", "foreach", "memory"])
+@pytest.mark.parametrize("sink", ["console", "foreach"])
 def test_a_sink_gets_all_rows(
     broker: KafkaBroker, plain: Application, tmp_path: Path, sink: str
 ) -> None:
     query = Query(broker, tmp_path, "counts")
-    query.send(range(50))
-    found = ran(plain, query.run("realTime", 50, sink=sink))
+    query.send(range(20))
+    found = ran(plain, query.run("realTime", 20, sink=sink))
     assert query.provider() == PROVIDERS["holdfast"]
-    rows = sorted(
-        json.dumps(list(row), separators=(",", ":")) for row in expected("counts", range(50))
-    )
-    if sink == "memory":
-        assert sorted(found["queries"][0]["memory"]) == rows
-    elif sink == "foreach":
-        assert sorted((tmp_path / "rows").read_text().splitlines()) == rows
+    if sink == "foreach":
+        rows = (tmp_path / "rows").read_text().splitlines()
+    else:
+        cells = [line.strip("| \n") for line in found["printed"]]
+        rows = [cell for cell in cells if cell.startswith("[")]
+    assert sorted(tuple(json.loads(row)) for row in rows) == expected("counts", range(20))
 
 
 def wait_for(condition: Callable[[], bool], application: Application) -> None:

@@ -57,12 +57,15 @@ class Application:
         print(json.dumps(wanted), file=self.process.stdin, flush=True)
 
     def answer(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a line, and what was logged."""
+        """The answer to a line, what was logged, and what else was printed."""
         begins = self.log.stat().st_size
         self.ask(wanted)
         assert self.process.stdout is not None
-        answer = self.process.stdout.readline()
+        printed = [self.process.stdout.readline()]
+        while printed[-1] and not printed[-1].startswith("{"):
+            printed.append(self.process.stdout.readline())
+        answer = printed.pop()
         logged = self.log.read_bytes()[begins:].decode(errors="replace")
         assert answer, logged[-10_000:]
         found: dict[str, Any] = json.loads(answer)
-        return {**found, "log": logged}
+        return {**found, "log": logged, "printed": printed}

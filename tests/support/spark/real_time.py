@@ -18,7 +18,7 @@ from support.regional.kafka_pipeline import PARTITIONS, new_topic
 from support.spark.java_side import instance
 
 KEYS = 7
-#: Seconds of event time in a window; a value is a second.
+#: Seconds of event time in a window. A row is a second after the one before, from 1 on: 0 is late.
 WINDOW = 50
 Out = tuple[Any, ...]
 
@@ -73,7 +73,7 @@ def _source(spark: SparkSession, servers: str, topic: str) -> DataFrame:
     )
     value = F.col("value").cast("string").cast("long")
     return records.select(F.col("key").cast("string").alias("key"), value.alias("value")).select(
-        "key", "value", F.timestamp_seconds("value").alias("at")
+        "key", "value", F.timestamp_seconds(F.col("value") + 1).alias("at")
     )
 
 
@@ -94,8 +94,9 @@ def windows(events: DataFrame) -> DataFrame:
 
 
 def distinct(events: DataFrame) -> DataFrame:
-    digit = (F.col("value") % 10).alias("digit")
-    return _written(events.select("key", digit).dropDuplicates(["key", "digit"]), "key", "digit")
+    """Two rows of a key in turn are the same."""
+    pair = F.floor(F.col("value") / (2 * KEYS)).alias("pair")
+    return _written(events.select("key", pair).dropDuplicates(["key", "pair"]), "key", "pair")
 
 
 def totals(events: DataFrame) -> DataFrame:
@@ -124,8 +125,8 @@ def expected(name: str, numbers: Iterable[int]) -> list[Out]:
     found: list[Out] = []
     for key, value in rows(numbers):
         sums[key] += value
-        start = value // WINDOW * WINDOW
-        group = {"windows": (key, start), "distinct": (key, value % 10)}.get(name, key)
+        start = (value + 1) // WINDOW * WINDOW
+        group = {"windows": (key, start), "distinct": (key, value // (2 * KEYS))}.get(name, key)
         seen[group] += 1
         if name == "counts":
             found.append((key, str(seen[group]), str(sums[key])))
@@ -134,5 +135,5 @@ def expected(name: str, numbers: Iterable[int]) -> list[Out]:
         elif name == "totals":
             found.append((key, str(sums[key])))
         elif seen[group] == 1:
-            found.append((key, str(value % 10)))
+            found.append((key, str(value // (2 * KEYS))))
     return sorted(found)
