@@ -50,15 +50,20 @@ def application(broker: KafkaBroker, folder: Path, *arguments: str, **more: str)
 
 @pytest.fixture(scope="module")
 def running(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
-    """An application that isolates failures and sets bad rows aside where it can."""
+    """An application that isolates failures and sets bad rows aside where it can.
+
+    Its builder replaces the provider in ``spark-defaults.conf``.
+    """
     folder = tmp_path_factory.mktemp("real-time")
+    (folder / "spark-defaults.conf").write_text(f"{PROVIDER} {PROVIDERS['rocksdb']}\n")
     options = {
         "isolate_failures": True,
         "bad_rows": "dead-letter",
         "dead_letters": str(folder / "dead"),
     }
     master = ("--master", "local[12,4]")
-    with application(broker, folder, *master, "--options", json.dumps(options)) as started:
+    given = (*master, "--options", json.dumps(options))
+    with application(broker, folder, *given, SPARK_CONF_DIR=str(folder)) as started:
         yield started
 
 

@@ -148,7 +148,7 @@ def test_an_application_without_a_batch_says_what_to_set(seen: Seen) -> None:
     page = seen.pages["empty"]
     assert "No query with state in Holdfast has ended a batch" in page.text
     assert [line[0] for line in lines(page, "setting")] == [
-        "spark.sql.streaming.stateStore.providerClass",
+        "spark.sql.streaming.stateStore.holdfast.default",
         "spark.sql.streaming.stateStore.checkpointFormatVersion",
         "spark.sql.streaming.checkpointFileManagerClass",
     ]

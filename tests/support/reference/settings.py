@@ -117,10 +117,14 @@ def of_stores() -> Iterator[str]:
 
 def of_queries() -> Iterator[str]:
     """Settings of `configure` for every query."""
+    default, provider = _spark.DEFAULT_KEY, _spark.PROVIDER_KEY
+    newer, older = _spark.of_queries("4.3"), dict(_spark.of_queries("4.2"))
     yield from table(
         ["key", "value"],
         [
-            *([f"`{key}`", f"`{value}`"] for key, value in _spark.OF_QUERIES.items()),
+            [f"`{default}`, on Spark 4.3", f"`{newer[default]}`; `configure` sets `always`"],
+            [f"`{provider}`, on Spark 4.0 to 4.2", f"`{older.pop(provider)}`"],
+            *([f"`{key}`", f"`{value}`"] for key, value in older.items()),
             ["`spark.plugins`", f"a list with `{_spark.PLUGIN}`"],
             ["`spark.jars`", "a list with the two jars that `holdfast jar` prints"],
             [f"`{_spark.UI_METRICS_KEY}`", f"a list with {', '.join(_spark.UI_METRICS)}"],

@@ -134,6 +134,9 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
   @Override
   public Path createCheckpointDirectory() {
     CheckpointGuard.checkSettings(conf);
+    if (HoldfastConf.isDefault(conf)) {
+      HoldfastDriver.running();
+    }
     CheckpointGuard.refuseOldFormat(conf, root);
     HoldfastDriver.started().ifPresent(driver -> driver.starting(root, conf));
     boolean hasState =

@@ -149,7 +149,8 @@ public final class HoldfastConf {
 
   /** Returns true if the session of a query sets no provider and Holdfast is the default. */
   public static boolean isDefault(Configuration conf) {
-    return conf.get(PROVIDER_KEY) == null && !conf.get(DEFAULT_KEY, "false").equals("false");
+    return conf.get(PROVIDER_KEY) == null
+        && !conf.get(DEFAULT_KEY, "false").equalsIgnoreCase("false");
   }
 
   /** Returns true if Holdfast, and not Spark, writes Spark's own files of a checkpoint. */

@@ -22,7 +22,7 @@ import org.slf4j.LoggerFactory;
 /**
  * Makes Holdfast the provider of queries whose session sets none. Spark 4.3 starts Real-Time Mode
  * only in a session that sets none or RocksDB. It copies the session, sets RocksDB in the copy, and
- * looks for the newest plan. Then it notes the provider of the copy. So the copy changes in between.
+ * looks for the newest plan. Then it notes the provider of the copy. So it changes in between.
  */
 public final class DefaultProvider {
   private static final Logger LOG = LoggerFactory.getLogger(DefaultProvider.class);
@@ -52,7 +52,7 @@ public final class DefaultProvider {
     }
   }
 
-  /** Called when the plans of a query are listed. Its thread does so before it notes the provider. */
+  /** Called when plans are listed. The thread of a query does so before it notes the provider. */
   void initializing(SparkContext spark, Path checkpoint, Configuration conf) {
     MicroBatchExecution query = EndOfInput.queryOfThread(spark);
     if (query != null

@@ -81,7 +81,8 @@ final class OverviewPage {
                   Column.word("setting", "", Map.Entry<String, String>::getKey),
                   Column.word("value", "", Map.Entry::getValue)),
               List.of(
-                  Map.entry(HoldfastConf.PROVIDER_KEY, HoldfastConf.PROVIDER_CLASS),
+                  Map.entry(HoldfastConf.DEFAULT_KEY, "true"), // from-4.3
+                  // until-4.2: Map.entry(HoldfastConf.PROVIDER_KEY, HoldfastConf.PROVIDER_CLASS),
                   Map.entry(HoldfastConf.FORMAT_KEY, "2"),
                   Map.entry(HoldfastConf.FILE_MANAGER_KEY, HoldfastConf.FILE_MANAGER_CLASS)))
           + "<p>It appears here when its first batch has ended. A query that has no state and sets no"
