@@ -134,7 +134,7 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
   @Override
   public Path createCheckpointDirectory() {
     CheckpointGuard.checkSettings(conf);
-    if (HoldfastConf.isDefault(conf)) {
+    if (HoldfastConf.isDefault(conf::get)) {
       HoldfastDriver.running();
     }
     CheckpointGuard.refuseOldFormat(conf, root);

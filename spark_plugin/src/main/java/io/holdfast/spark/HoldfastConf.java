@@ -147,10 +147,22 @@ public final class HoldfastConf {
         Arrays.stream(conf.getAll()).collect(Collectors.toMap(Tuple2::_1, Tuple2::_2)));
   }
 
-  /** Returns true if the session of a query sets no provider and Holdfast is the default. */
-  public static boolean isDefault(Configuration conf) {
-    return conf.get(PROVIDER_KEY) == null
-        && !conf.get(DEFAULT_KEY, "false").equalsIgnoreCase("false");
+  /** Returns true if a session sets no provider and Holdfast is the default. */
+  public static boolean isDefault(BinaryOperator<String> get) {
+    return get.apply(PROVIDER_KEY, "").isEmpty()
+        && !get.apply(DEFAULT_KEY, "false").equalsIgnoreCase("false");
+  }
+
+  /** The file manager makes physical files durable before their batch commits. */
+  public static void requireFileManager(String found) {
+    if (!FILE_MANAGER_CLASS.equals(found)) {
+      throw new UnsupportedStateException(
+          String.format(
+              "%s must be %s, found %s: without it physical files would not be durable when their"
+                  + " batch commits. Use holdfast.configure(builder), or all lines of 'holdfast"
+                  + " conf'.",
+              FILE_MANAGER_KEY, FILE_MANAGER_CLASS, found));
+    }
   }
 
   /** Returns true if Holdfast, and not Spark, writes Spark's own files of a checkpoint. */

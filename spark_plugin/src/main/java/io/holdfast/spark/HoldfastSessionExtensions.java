@@ -1,6 +1,7 @@
 package io.holdfast.spark;
 
 import io.holdfast.spark.badrows.SetRowsAside;
+import io.holdfast.spark.driver.DefaultProvider;
 import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.isolation.driver.DecisionService;
 import io.holdfast.spark.isolation.plan.IsolateFailures;
@@ -42,6 +43,7 @@ public final class HoldfastSessionExtensions implements SparkSessionExtensionsPr
     public SparkPlan apply(SparkPlan plan) {
       SQLConf conf = plan.conf();
       if (!HoldfastConf.PROVIDER_CLASS.equals(conf.stateStoreProviderClass())) {
+        DefaultProvider.requireFileManager(plan);
         return plan;
       }
       SparkPlan changed = TransformWithStateNodes.replaced(plan); // from-4.2

@@ -83,7 +83,7 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
         useColumnFamilies || !useMultipleValuesPerKey,
         "Multiple values per key support requires column families to be enabled in Holdfast.");
     requireFormat(storeConf);
-    requireFileManager(hadoopConf);
+    HoldfastConf.requireFileManager(hadoopConf.get(HoldfastConf.FILE_MANAGER_KEY));
     context =
         new StoreContext(
             id,
@@ -134,19 +134,6 @@ public final class HoldfastStateStoreProvider extends MaintainedProvider
     if (!conf.enableStateStoreCheckpointIds()) {
       throw new UnsupportedStateException(
           HoldfastConf.formatTooOld(conf.sqlConfs().getOrElse(HoldfastConf.FORMAT_KEY, () -> "1")));
-    }
-  }
-
-  /** The file manager makes physical files durable before their batch commits. */
-  private static void requireFileManager(Configuration hadoopConf) {
-    String found = hadoopConf.get(HoldfastConf.FILE_MANAGER_KEY);
-    if (!HoldfastConf.FILE_MANAGER_CLASS.equals(found)) {
-      throw new UnsupportedStateException(
-          String.format(
-              "%s must be %s, found %s: without it physical files would not be durable when their"
-                  + " batch commits. Use holdfast.configure(builder), or all lines of 'holdfast"
-                  + " conf'.",
-              HoldfastConf.FILE_MANAGER_KEY, HoldfastConf.FILE_MANAGER_CLASS, found));
     }
   }
 

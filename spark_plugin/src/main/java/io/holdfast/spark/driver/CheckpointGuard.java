@@ -34,7 +34,7 @@ public final class CheckpointGuard {
 
   public static boolean wantsHoldfast(Configuration conf) {
     return HoldfastConf.PROVIDER_CLASS.equals(conf.get(HoldfastConf.PROVIDER_KEY))
-        || HoldfastConf.isDefault(conf);
+        || HoldfastConf.isDefault(conf::get);
   }
 
   /** Refuses to write with a session that selects Holdfast without checkpoint format 2. */

@@ -15,9 +15,10 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
+import org.apache.spark.sql.internal.SQLConf;
 
 /**
  * Makes Holdfast the provider of queries whose session sets none. Spark 4.3 starts Real-Time Mode
@@ -25,19 +26,12 @@ import org.slf4j.LoggerFactory;
  * looks for the newest plan. Then it notes the provider of the copy. So it changes in between.
  */
 public final class DefaultProvider {
-  private static final Logger LOG = LoggerFactory.getLogger(DefaultProvider.class);
-
   /** Checkpoints of queries whose session set no provider when they were started. */
   private final Set<Path> wanted = ConcurrentHashMap.newKeySet();
 
   /** Called before the first session is made. The settings of a builder replace all others. */
   static void replaceNamed(SparkConf conf) {
-    if (conf.get(HoldfastConf.DEFAULT_KEY, "").equals("always")
-        && conf.contains(HoldfastConf.PROVIDER_KEY)) {
-      LOG.warn(
-          "{}={} of this application has no effect, because holdfast.configure replaces it.",
-          HoldfastConf.PROVIDER_KEY,
-          conf.get(HoldfastConf.PROVIDER_KEY));
+    if (conf.get(HoldfastConf.DEFAULT_KEY, "").equals("always")) {
       conf.remove(HoldfastConf.PROVIDER_KEY);
     }
   }
@@ -45,7 +39,7 @@ public final class DefaultProvider {
   /** Called with the settings of the session that starts a query. */
   void starting(Path checkpoint, Configuration conf) {
     Path path = SparkRecords.qualified(checkpoint, conf);
-    if (HoldfastConf.isDefault(conf)) {
+    if (HoldfastConf.isDefault(conf::get)) {
       wanted.add(path);
     } else {
       wanted.remove(path);
@@ -63,6 +57,18 @@ public final class DefaultProvider {
           .conf()
           .set(HoldfastConf.PROVIDER_KEY, HoldfastConf.PROVIDER_CLASS);
       conf.set(HoldfastConf.PROVIDER_KEY, HoldfastConf.PROVIDER_CLASS);
+    }
+  }
+
+  /** Refuses a plan with state if no file manager of Holdfast could choose its provider. */
+  public static void requireFileManager(SparkPlan plan) {
+    if (!plan.exists(StateStoreWriter.class::isInstance)) {
+      return;
+    }
+    MicroBatchExecution query = EndOfInput.queryOfThread(plan.sparkContext());
+    SQLConf conf = query == null ? plan.conf() : query.sparkSession().sessionState().conf();
+    if (HoldfastConf.isDefault(conf::getConfString)) {
+      HoldfastConf.requireFileManager(conf.getConfString(HoldfastConf.FILE_MANAGER_KEY, null));
     }
   }
 
