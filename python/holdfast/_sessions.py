@@ -94,10 +94,7 @@ def require_jar(context: Any) -> None:
 
 
 def require_plugin_if_running() -> Any:
-    """Return the settings of a running context, or None.
-
-    Refuses a context (fixed plugins) or JVM (fixed class path) that ignores settings.
-    """
+    """Return the settings of a running context; refuse one, or a JVM, that ignores settings."""
     from pyspark import SparkContext
 
     active = SparkContext._active_spark_context

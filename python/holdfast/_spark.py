@@ -49,12 +49,10 @@ OF_BAD_ROWS: Final = {"spark.sql.adaptive.streaming.stateless.enabled": "false"}
 
 
 def of_queries(spark: str | None) -> dict[str, str]:
-    """Return the settings that queries need on a version of Spark.
-
-    From 4.3 on, no provider is set: Real-Time Mode refuses sessions with another than RocksDB.
-    """
+    """Return the settings that queries need on a version of Spark."""
     if wanted_minor(spark) in ("4.0", "4.1", "4.2"):
         return OF_QUERIES
+    # Real-Time Mode refuses a session that sets another provider than RocksDB.
     others = {key: value for key, value in OF_QUERIES.items() if key != PROVIDER_KEY}
     return {DEFAULT_KEY: "true", **others}
 

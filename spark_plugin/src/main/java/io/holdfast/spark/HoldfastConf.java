@@ -36,9 +36,8 @@ public final class HoldfastConf {
   public static final String ADOPT_KEY = PREFIX + "adopt";
 
   /**
-   * {@code true}: Holdfast is the provider of queries whose session sets none, because Real-Time
-   * Mode refuses sessions that set another provider than RocksDB. {@code always}: also if the
-   * settings of the application name a provider.
+   * {@code true}: Holdfast serves queries whose session sets no provider. {@code always}: it also
+   * replaces a provider in the settings of the application.
    */
   public static final String DEFAULT_KEY = PREFIX + "default";
 

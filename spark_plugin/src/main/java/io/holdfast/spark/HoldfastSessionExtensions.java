@@ -43,7 +43,7 @@ public final class HoldfastSessionExtensions implements SparkSessionExtensionsPr
     public SparkPlan apply(SparkPlan plan) {
       SQLConf conf = plan.conf();
       if (!HoldfastConf.PROVIDER_CLASS.equals(conf.stateStoreProviderClass())) {
-        DefaultProvider.requireFileManager(plan);
+        DefaultProvider.requireWanted(plan);
         return plan;
       }
       SparkPlan changed = TransformWithStateNodes.replaced(plan); // from-4.2

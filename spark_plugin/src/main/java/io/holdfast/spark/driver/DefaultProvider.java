@@ -39,10 +39,9 @@ public final class DefaultProvider {
   /** Called with the settings of the session that starts a query. */
   void starting(Path checkpoint, Configuration conf) {
     Path path = SparkRecords.qualified(checkpoint, conf);
+    wanted.remove(path);
     if (HoldfastConf.isDefault(conf::get)) {
       wanted.add(path);
-    } else {
-      wanted.remove(path);
     }
   }
 
@@ -60,15 +59,18 @@ public final class DefaultProvider {
     }
   }
 
-  /** Refuses a plan with state if no file manager of Holdfast could choose its provider. */
-  public static void requireFileManager(SparkPlan plan) {
-    if (!plan.exists(StateStoreWriter.class::isInstance)) {
-      return;
-    }
-    MicroBatchExecution query = EndOfInput.queryOfThread(plan.sparkContext());
-    SQLConf conf = query == null ? plan.conf() : query.sparkSession().sessionState().conf();
-    if (HoldfastConf.isDefault(conf::getConfString)) {
-      HoldfastConf.requireFileManager(conf.getConfString(HoldfastConf.FILE_MANAGER_KEY, null));
+  /** Refuses a plan of a query with state that has another provider, although it wants Holdfast. */
+  public static void requireWanted(SparkPlan plan) {
+    MicroBatchExecution query =
+        plan.exists(StateStoreWriter.class::isInstance)
+            ? EndOfInput.queryOfThread(plan.sparkContext())
+            : null;
+    if (query != null && query.sparkSessionForStream() == plan.session()) {
+      SQLConf conf = query.sparkSession().sessionState().conf();
+      if (HoldfastConf.isDefault(conf::getConfString)) {
+        HoldfastConf.requireFileManager(conf.getConfString(HoldfastConf.FILE_MANAGER_KEY, null));
+        throw another(query.resolvedCheckpointRoot(), plan.conf().stateStoreProviderClass());
+      }
     }
   }
 
@@ -82,16 +84,7 @@ public final class DefaultProvider {
             PlanEntry.of(copy.toString(StandardCharsets.UTF_8)).setting(HoldfastConf.PROVIDER_KEY);
         if (!provider.isEmpty() && !provider.equals(HoldfastConf.PROVIDER_CLASS)) {
           spark.cancel();
-          throw new UnsupportedStateException(
-              String.format(
-                  "%s was not written: Spark %s chooses %s for a query whose session sets no"
-                      + " provider, in another way than this Holdfast knows. Set %s=%s for this"
-                      + " query, which Real-Time Mode refuses, or use an older Spark.",
-                  path,
-                  org.apache.spark.package$.MODULE$.SPARK_VERSION(),
-                  provider,
-                  HoldfastConf.PROVIDER_KEY,
-                  HoldfastConf.PROVIDER_CLASS));
+          throw another(path.toString(), provider);
         }
         spark.close();
       }
@@ -101,5 +94,18 @@ public final class DefaultProvider {
         spark.cancel();
       }
     };
+  }
+
+  private static UnsupportedStateException another(String place, String provider) {
+    return new UnsupportedStateException(
+        String.format(
+            "Nothing was committed to %s: Spark %s chooses %s for a query whose session sets no"
+                + " provider, in another way than this Holdfast knows. Set %s=%s for this query,"
+                + " which Real-Time Mode refuses, or use an older Spark.",
+            place,
+            org.apache.spark.package$.MODULE$.SPARK_VERSION(),
+            provider,
+            HoldfastConf.PROVIDER_KEY,
+            HoldfastConf.PROVIDER_CLASS));
   }
 }
