@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from harness.process import kill_session
@@ -20,7 +21,7 @@ from support.spark.bad_rows_application import Application
 from support.spark.java_side import skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
 from support.spark.minors import is_older_than
-from support.spark.queries import PROVIDERS, STATE
+from support.spark.queries import PROVIDERS, STATE, settings, write_batch
 from support.spark.real_time import QUERIES, expected, new_topics, received, send
 
 pytestmark = [
@@ -165,7 +166,36 @@ def test_a_session_that_sets_a_provider_has_it(
     assert f"was made with state store provider {PROVIDERS['rocksdb']}" in failed["error"]
 
 
-def test_a_spark_that_chooses_the_provider_in_another_way_is_refused(
+@pytest.fixture
+def without_provider(spark: SparkSession) -> Iterator[SparkSession]:
+    before = spark.conf.get(PROVIDER, None)
+    spark.conf.unset(PROVIDER)
+    yield spark
+    if before is not None:
+        spark.conf.set(PROVIDER, before)
+
+
+def test_a_batch_on_a_provider_that_spark_chose_is_refused_before_it_runs(
+    without_provider: SparkSession, tmp_path: Path
+) -> None:
+    spark = without_provider
+    (tmp_path / "in").mkdir()
+    rows = spark.readStream.schema("key string").parquet(str(tmp_path / "in"))
+    to = rows.groupBy("key").count().writeStream.format("noop").outputMode("update")
+    # Holdfast does not see the start of this query, as if Spark did not list the plans then.
+    own = "org.apache.spark.sql.execution.streaming.checkpointing"
+    manager = f"{own}.FileContextBasedCheckpointFileManager"
+    with settings(spark, {"spark.sql.streaming.checkpointFileManagerClass": manager}):
+        query = to.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.processAllAvailable()
+    write_batch(tmp_path / "in", 0, [{"key": "a"}])
+    with pytest.raises(StreamingQueryException, match=r"Nothing was committed to .*checkpoint: "):
+        query.processAllAvailable()
+    # No store was made.
+    assert list((tmp_path / "checkpoint" / "state" / "0").glob("[0-9]*")) == []
+
+
+def test_a_plan_with_a_provider_that_spark_chose_is_not_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     jvm: Any = spark._jvm
