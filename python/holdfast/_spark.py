@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from holdfast._jars import plugin_jars, wanted_minor
@@ -125,6 +128,10 @@ def configure(
     refused. A builder does not know ``spark-defaults.conf`` and ``--conf``: its settings replace
     theirs.
 
+    If Spark will run on this machine alone, Python workers get the interpreter of this process:
+    ``PYSPARK_PYTHON`` is set to it, unless that or ``PYSPARK_DRIVER_PYTHON`` is set. Otherwise they
+    would run the first ``python3`` of ``PATH``, which may lack the packages of the program.
+
     Parameters
     ----------
     builder : pyspark.sql.SparkSession.Builder
@@ -179,6 +186,8 @@ def configure(
     _require_no_contradiction(held, OF_QUERIES | wanted)
     for key, value in wanted.items():
         builder.config(key, value)
+    if running is None and _is_local(held):
+        _give_workers_this_python(held)
     return builder
 
 
@@ -224,6 +233,27 @@ def check(session: SparkSession) -> None:
             + ". Set these with session.conf.set(...) before the query starts, or in the settings "
             "of the cluster"
         )
+
+
+def _is_local(held: dict[str, Any]) -> bool:
+    """Say whether a session will run on this machine; False if only Spark's start will tell."""
+    if (master := held.get("spark.master")) is not None:
+        return str(master).startswith("local")
+    if {"MASTER", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & set(os.environ):
+        return False
+    from pyspark.find_spark_home import _find_spark_home
+
+    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")
+    defaults = Path(folder, "spark-defaults.conf")
+    # Without any master Spark takes local[*].
+    return not (defaults.is_file() and "spark.master" in defaults.read_text(errors="replace"))
+
+
+def _give_workers_this_python(held: dict[str, Any]) -> None:
+    """Set what PySpark reads when a context starts. It ignores spark.pyspark.python by then."""
+    named = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    if sys.executable and "spark.pyspark.python" not in held and not set(named) & set(os.environ):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
 def _shown(value: str | None) -> str:

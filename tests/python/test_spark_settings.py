@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,8 +45,14 @@ def builder() -> SparkSession.Builder:
 def no_spark_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(SparkContext, "_jvm", None)
+    monkeypatch.setattr(os, "environ", os.environ.copy())  # `configure` adds to it
     for name in (
+        "MASTER",
+        "PYSPARK_DRIVER_PYTHON",
         "PYSPARK_GATEWAY_PORT",
+        "PYSPARK_PYTHON",
+        "PYSPARK_SUBMIT_ARGS",
+        "SPARK_CONF_DIR",
         "SPARK_API_MODE",
         "SPARK_CONNECT_MODE",
         "SPARK_CONNECT_MODE_ENABLED",
@@ -604,6 +611,94 @@ def test_a_real_session_without_the_plugin_is_refused_while_it_runs_and_after_it
     assert f"{STORE}.providerClass is not set and has to be" in checked
     assert "active and was started without Holdfast" in running
     assert "does not have the Spark plugin of Holdfast on its class path" in stopped
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "defaults"),
+    [
+        ({"spark.master": "local[4]"}, {}, None),
+        ({"spark.master": "local-cluster[2,1,1024]"}, {"MASTER": "yarn"}, "spark.master yarn"),
+        ({}, {}, None),
+        ({}, {}, "spark.driver.memory 4g"),
+    ],
+)
+def test_workers_on_this_machine_get_the_interpreter_of_the_program(
+    builder: SparkSession.Builder,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    options: dict[str, str],
+    environment: dict[str, str],
+    defaults: str | None,
+) -> None:
+    configure_with(builder, monkeypatch, tmp_path, options, environment, defaults)
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "defaults"),
+    [
+        ({"spark.master": "yarn"}, {}, None),
+        ({"spark.master": "spark://host:7077"}, {}, None),
+        ({"spark.master": "local", "spark.pyspark.python": "/opt/python"}, {}, None),
+        ({"spark.master": "local"}, {"PYSPARK_PYTHON": "/opt/python"}, None),
+        ({"spark.master": "local"}, {"PYSPARK_DRIVER_PYTHON": "jupyter"}, None),
+        ({}, {"MASTER": "yarn"}, None),
+        ({}, {"PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell"}, None),
+        ({}, {}, "spark.master yarn"),
+    ],
+)
+def test_an_interpreter_that_others_choose_is_left_to_them(
+    builder: SparkSession.Builder,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    options: dict[str, str],
+    environment: dict[str, str],
+    defaults: str | None,
+) -> None:
+    configure_with(builder, monkeypatch, tmp_path, options, environment, defaults)
+    assert os.environ.get("PYSPARK_PYTHON") == environment.get("PYSPARK_PYTHON")
+
+
+def configure_with(
+    builder: SparkSession.Builder,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    options: dict[str, str],
+    environment: dict[str, str],
+    defaults: str | None,
+) -> None:
+    """`configure` with a builder's options, variables, and text in spark-defaults.conf."""
+    for name, value in (environment | {"SPARK_CONF_DIR": str(folder)}).items():
+        monkeypatch.setenv(name, value)
+    if defaults is not None:
+        (folder / "spark-defaults.conf").write_text(defaults)
+    holdfast.configure(builder.config(map=options))
+
+
+# In a process of its own, whose PATH has another python3.
+PYTHON_WORKER = """
+from pyspark.sql import SparkSession, functions as F
+import holdfast
+
+session = holdfast.configure(SparkSession.builder.config("spark.ui.enabled", "false")).getOrCreate()
+rows = session.range(3).select(F.udf(lambda number: number + 1, "long")("id")).collect()
+print("rows:", [row[0] for row in rows])
+"""
+
+
+@pytest.mark.spark
+def test_workers_run_although_the_first_python_of_the_path_fails(tmp_path: Path) -> None:
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "python3").chmod(0o755)
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PYTHON_WORKER],
+        env={**os.environ, **path},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert "rows: [1, 2, 3]" in done.stdout, done.stderr[-4000:]
 
 
 def test_a_name_that_is_no_option_is_refused(builder: SparkSession.Builder) -> None:
