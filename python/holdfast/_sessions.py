@@ -8,6 +8,9 @@ from typing import Any, Final
 
 PLUGIN: Final = "io.holdfast.spark.HoldfastPlugin"
 
+#: Property of a thread in which Spark has the id of its query.
+QUERY_ID: Final = "sql.streaming.queryId"
+
 _CONNECT: Final = "pyspark.sql.connect"
 
 

@@ -128,9 +128,8 @@ def configure(
     refused. A builder does not know ``spark-defaults.conf`` and ``--conf``: its settings replace
     theirs.
 
-    If Spark will run on this machine alone, Python workers get the interpreter of this process:
-    ``PYSPARK_PYTHON`` is set to it, unless that or ``PYSPARK_DRIVER_PYTHON`` is set. Otherwise they
-    would run the first ``python3`` of ``PATH``, which may lack the packages of the program.
+    If Spark will run on this machine alone, ``PYSPARK_PYTHON`` is set to the interpreter of this
+    process, unless that or ``PYSPARK_DRIVER_PYTHON`` is set. Workers run it, not the one on PATH.
 
     Parameters
     ----------
@@ -186,8 +185,9 @@ def configure(
     _require_no_contradiction(held, OF_QUERIES | wanted)
     for key, value in wanted.items():
         builder.config(key, value)
-    if running is None and _is_local(held):
-        _give_workers_this_python(held)
+    if running is None and sys.executable and _lacks_python(held):
+        # PySpark reads it when a context starts, and not spark.pyspark.python.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     return builder
 
 
@@ -235,11 +235,15 @@ def check(session: SparkSession) -> None:
         )
 
 
-def _is_local(held: dict[str, Any]) -> bool:
-    """Say whether a session will run on this machine; False if only Spark's start will tell."""
-    if (master := held.get("spark.master")) is not None:
-        return str(master).startswith("local")
-    if {"MASTER", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & set(os.environ):
+def _lacks_python(held: dict[str, Any]) -> bool:
+    """Say whether Python workers will run on this machine, with an interpreter nobody has named."""
+    is_named = "PYSPARK_PYTHON" in os.environ or "PYSPARK_DRIVER_PYTHON" in os.environ
+    if is_named or "spark.pyspark.python" in held:
+        return False
+    if "spark.master" in held:
+        return str(held["spark.master"]).startswith("local")
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "PYSPARK_SUBMIT_ARGS" in os.environ
+    if is_submitted or "MASTER" in os.environ:
         return False
     from pyspark.find_spark_home import _find_spark_home
 
@@ -247,13 +251,6 @@ def _is_local(held: dict[str, Any]) -> bool:
     defaults = Path(folder, "spark-defaults.conf")
     # Without any master Spark takes local[*].
     return not (defaults.is_file() and "spark.master" in defaults.read_text(errors="replace"))
-
-
-def _give_workers_this_python(held: dict[str, Any]) -> None:
-    """Set what PySpark reads when a context starts. It ignores spark.pyspark.python by then."""
-    named = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-    if sys.executable and "spark.pyspark.python" not in held and not set(named) & set(os.environ):
-        os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
 def _shown(value: str | None) -> str:

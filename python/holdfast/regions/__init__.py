@@ -59,6 +59,7 @@ __all__ = [
     "ValueState",
     "regional",
     "restore",
+    "write_kafka_once",
 ]
 
 

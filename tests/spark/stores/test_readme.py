@@ -129,6 +129,7 @@ IN_ORDER = {
         Step("pasted", "query = pipeline.foreach_batch(append_once)", everywhere=True),
         Step("printed", "100000", everywhere=True),
         Step("not run", ".write_kafka(", "needs Kafka with TLS"),
+        Step("not run", "def publish(batch, batch_id):", "needs Kafka"),
     ),
     "docs/regional/own-sink.md": (
         Step("pasted", "import json\nimport os\nimport shutil", everywhere=True),

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from holdfast.regions.sinks.kafka_client import KafkaTransactions
 from support.regional.kafka_pipeline import BATCHES, open_pipeline, run
 
 #: In the order of a transaction. ``ending`` is in the middle of its end.
-POINTS = ("begin", "records", "marker", "ending", "committed", "noted")
+POINTS = ("begin", "some", "records", "marker", "ending", "committed", "noted")
 NTH = 3
 
 
@@ -27,32 +28,47 @@ def die() -> None:
 
 
 class Dying:
-    """A producer that reaches a point of its transactions."""
+    """A producer that reaches a point of a transaction: of the one that `is_due`."""
 
-    def __init__(self, producer: Any, point: str) -> None:
+    def __init__(
+        self,
+        producer: Any,
+        point: str | None,
+        *,
+        is_due: Callable[[], bool] | None = None,
+        end: Callable[[], None] = die,
+    ) -> None:
         self._producer = producer
         self._point = point
         self._begun = 0
+        self._is_due = is_due or (lambda: self._begun == NTH)
+        self._die = end
 
     def passes(self, point: str) -> None:
-        if point == self._point and self._begun == NTH:
-            die()
+        if point == self._point and self._is_due():
+            self._die()
 
     def begin_transaction(self) -> None:
         self._begun += 1
         self.passes("begin")
         self._producer.begin_transaction()
 
+    def produce(self, *arguments: Any, **record: Any) -> None:
+        self._producer.produce(*arguments, **record)
+        if self._point == "some" and self._is_due():
+            assert self._producer.flush(30) == 0, "the first record is at the broker"
+            self.passes("some")
+
     def send_offsets_to_transaction(self, *arguments: Any) -> None:
-        if self._point == "records" and self._begun == NTH:
+        if self._point == "records" and self._is_due():
             assert self._producer.flush(30) == 0, "the records are at the broker"
         self.passes("records")
         self._producer.send_offsets_to_transaction(*arguments)
         self.passes("marker")
 
     def commit_transaction(self, *arguments: Any) -> None:
-        if self._point == "ending" and self._begun == NTH:
-            threading.Timer(0.002, die).start()
+        if self._point == "ending" and self._is_due():
+            threading.Timer(0.002, self._die).start()
         self._producer.commit_transaction(*arguments)
         self.passes("committed")
 

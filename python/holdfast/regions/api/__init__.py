@@ -39,6 +39,7 @@ from holdfast.regions.sinks import (
     Staged as Staged,
     TwoPhaseSink as TwoPhaseSink,
 )
+from holdfast.regions.sinks.kafka_once import write_kafka_once as write_kafka_once
 from holdfast.regions.splits import FileSplits as FileSplits
 from holdfast.regions.state.kinds.list import ListState as ListState
 from holdfast.regions.state.kinds.map import MapState as MapState

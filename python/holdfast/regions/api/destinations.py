@@ -19,7 +19,7 @@ from holdfast.regions.sinks import (
 from holdfast.regions.sinks.delta import DeltaSink, require_deltalake
 from holdfast.regions.sinks.destination import Destination, FunctionDestination, SinkDestination
 from holdfast.regions.sinks.kafka import KafkaDestination
-from holdfast.regions.sinks.kafka_options import Unsettled, require_settings
+from holdfast.regions.sinks.kafka_options import Unsettled, checked_settings
 from holdfast.regions.sinks.kafka_records import RecordColumns
 
 T = TypeVar("T")
@@ -189,9 +189,7 @@ class Written(ABC, Generic[T]):
             If an argument is not allowed. Columns and the topic are checked at the start.
         """
         columns = RecordColumns(value, key=key, headers=headers, partition=partition)
-        given = {name: _of_python(value) for name, value in (options or {}).items()}
-        settings = {**given, "bootstrap.servers": bootstrap_servers}
-        require_settings(topic, transactional_id, given, bootstrap_servers, unsettled)
+        settings = checked_settings(topic, transactional_id, options, bootstrap_servers, unsettled)
         destination = KafkaDestination(topic, transactional_id, columns, settings, unsettled)
         return self._written_to(destination)
 
@@ -224,8 +222,3 @@ class Written(ABC, Generic[T]):
         """
         require_function(function, f"foreach_batch: {getattr(function, '__qualname__', function)}")
         return self._written_to(FunctionDestination(function))
-
-
-def _of_python(value: Any) -> Any:
-    """Return a number of NumPy as Python's, which clients in C demand."""
-    return value.item() if type(value).__module__ == "numpy" else value

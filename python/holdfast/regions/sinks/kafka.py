@@ -160,15 +160,16 @@ class KafkaTopic(Ownership):
         marker = self._marker or self._transactions.read_marker()
         if marker is not None and marker.output == output:
             return
-        known = marker is not None and marker.owner.id == pipeline and checkpoint > marker.after
+        first = 0 if marker is None else max(marker.after + 1, marker.checkpoint)
+        known = marker is not None and marker.owner.id == pipeline and checkpoint >= first
         if not known and self._unsettled == "fail":
             raise RegionalQueryError(
                 f"nothing says whether checkpoint {checkpoint} was committed to {self.name}: "
-                f"transactional id {self._transactions.transactional_id!r} is new, or its marker "
-                "is gone (brokers forget offsets of a group that commits none for "
-                "offsets.retention.minutes). Start with the transactional id that the pipeline had,"
-                " or look into the topic and start once with write_kafka(unsettled='again') or "
-                "'skip'"
+                f"transactional id {self._transactions.transactional_id!r} is new, its marker is "
+                "gone (brokers forget offsets of a group that commits none for "
+                "offsets.retention.minutes), or it names a later one. Start with the id that the "
+                "pipeline had, or look into the topic and start once with unsettled='again' or "
+                "'skip' of write_kafka"
             )
         if not known and self._unsettled == "skip":
             return
@@ -188,6 +189,7 @@ class KafkaTopic(Ownership):
         if found is not None and found.owner.id != known.owner.id:
             raise SinkFencedError(self._transactions.transactional_id, self._transactions.topic)
         self._transactions.open()
+        self._marker = self._transactions.read_marker() or known
 
     def _records(self, files: Sequence[AnyPath]) -> Iterator[dict[str, Any]]:
         import pyarrow.parquet as pq

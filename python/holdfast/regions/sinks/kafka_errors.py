@@ -80,8 +80,8 @@ class KafkaTrouble:
             )
         if name == "MSG_SIZE_TOO_LARGE":
             return ValueError(
-                f"a record is too large for topic {topic!r} at {servers}: let the last operator "
-                "put out smaller ones, or raise the topic's max.message.bytes and "
+                f"a record is too large for topic {topic!r} at {servers}: write "
+                "smaller ones, or raise the topic's max.message.bytes and "
                 f"message.max.bytes of write_kafka(options=), and start again ({told})"
             )
         if name in _UNREACHABLE:

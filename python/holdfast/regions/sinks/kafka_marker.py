@@ -1,4 +1,4 @@
-"""The marker that a pipeline leaves in Kafka: owner of the transactional id, and last commit.
+"""The marker of a pipeline or query in Kafka: owner of the transactional id, and last commit.
 
 It is the metadata of an offset that a consumer group of the transactional id has for partition 0 of
 the topic. It is in the transaction of the records, so both are there or neither.
@@ -32,6 +32,8 @@ class Marker:
     - `after`: the pipeline has the transactional id since this checkpoint: output of newer
       checkpoints was committed with it, or not at all.
     - `checkpoint`: the checkpoint committed last; 0: none. `output`: see `output_id`.
+
+    The checkpoints of a query are its batches.
     """
 
     owner: OutputOwner

@@ -32,14 +32,14 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 Unsettled = Literal["fail", "again", "skip"]
 
 
-def require_settings(
+def checked_settings(
     topic: str,
     transactional_id: str,
-    options: Mapping[str, Any],
+    given: Mapping[str, Any] | None,
     bootstrap_servers: str,
     unsettled: str,
-) -> None:
-    """Check the arguments without a broker. No message contains the value of an option.
+) -> dict[str, Any]:
+    """Return the client's settings. No message contains the value of an option.
 
     Raises an ImportError without a client, and a ValueError if something is not allowed.
     """
@@ -50,13 +50,14 @@ def require_settings(
             "write_kafka needs the package confluent-kafka on the driver: pip install "
             "'holdfast-spark[kafka]'"
         ) from error
-    for name, given in (
+    options = {name: _of_python(value) for name, value in (given or {}).items()}
+    for name, text in (
         ("topic", topic),
         ("transactional_id", transactional_id),
         ("bootstrap_servers", bootstrap_servers),
     ):
-        if not isinstance(given, str) or not given:
-            raise not_allowed(name, given, "a string that is not empty")
+        if not isinstance(text, str) or not text:
+            raise not_allowed(name, text, "a string that is not empty")
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise not_allowed("topic", topic, "1 to 249 of letters, digits, '.', '_' and '-'")
     require_one_of("unsettled", unsettled, get_args(Unsettled))
@@ -78,3 +79,9 @@ def require_settings(
             )
         if name in FIXED:
             raise ValueError(f"option {name!r} is not allowed: write_kafka sets it itself")
+    return {**options, "bootstrap.servers": bootstrap_servers}
+
+
+def _of_python(value: Any) -> Any:
+    """Return a number of NumPy as Python's, which clients in C demand."""
+    return value.item() if type(value).__module__ == "numpy" else value

@@ -39,14 +39,14 @@ class RecordColumns:
                 continue
             if column not in schema.names:
                 raise ValueError(
-                    f"{what}={column!r} of write_kafka is not among the columns that the last "
-                    f"operator puts out: {', '.join(schema.names)}"
+                    f"{what}={column!r} of write_kafka is not among the columns of its "
+                    f"rows: {', '.join(schema.names)}"
                 )
             found = schema.field(column).type
             if not fits(found):
                 raise ValueError(
                     f"column {column!r} has the type {found}, and as the {what} of records it must "
-                    f"have {expected}: let the last operator put it out so, or encode it there"
+                    f"have {expected}: cast it, or encode it before"
                 )
         named = [column for column, _, _ in allowed.values() if column is not None]
         if len(set(named)) < len(named):
@@ -54,7 +54,7 @@ class RecordColumns:
         if left := [name for name in schema.names if name not in named]:
             raise ValueError(
                 f"columns {', '.join(left)} would not be in any record: name them as key, value, "
-                "headers or partition of write_kafka, or let the last operator leave them out"
+                "headers or partition of write_kafka, or leave them out"
             )
 
     def of(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast._sessions import QUERY_ID
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -31,7 +33,6 @@ _STREAMING_LEAF: Final = "StreamingRelation"
 # Ids of expressions and of parts of the plan, which say nothing to a reader.
 _IDS: Final = re.compile(r"#\d+L?|, \[plan_id=\d+\]")
 _MAX_FIELDS: Final = 25
-_QUERY_ID: Final = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,7 @@ def batch_exchanges(batch: DataFrame, *, session: SparkSession) -> list[Exchange
     ValueError outside of ``foreachBatch`` of a query of the session.
     """
     # The batch's own plan begins with finished rows; the query has the plan before them.
-    query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     query: Any = session.streams.get(query_id) if query_id else None
     if query is None:
         raise ValueError("expected a batch in foreachBatch of a query of this session, found none")
