@@ -51,10 +51,11 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     CheckpointGuard.refuseOldFormat(conf, path);
     SparkFile file = SparkFile.of(path);
     recordSpark(file);
-    boolean first = !begun && file.kind() == Kind.PLAN && CheckpointGuard.wantsHoldfast(conf);
-    begun |= file.kind() == Kind.PLAN;
+    boolean isPlan = file.kind() == Kind.PLAN;
+    begun |= isPlan;
     AtomicStream out = super.createAtomic(path, overwriteIfPossible);
-    if (first) {
+    // Later plans have the provider of the checkpoint, or the one that a command moves it to.
+    if (isPlan && file.number() == 0 && CheckpointGuard.wantsHoldfast(conf)) {
       return DefaultProvider.firstPlan(out, path);
     }
     return file.kind() == Kind.COMMIT ? CommitEntry.of(out, file, conf) : out;
