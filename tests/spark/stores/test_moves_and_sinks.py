@@ -6,19 +6,17 @@ import itertools
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from holdfast.cli import local_spark
 from support import commands
 from support.spark.faults import World
 from support.spark.moved_queries import ADOPTING, FILE_MANAGER, HOLDFAST, Command
 from support.spark.queries import PROVIDERS, STATE, settings, source, unload, write_batch
+from support.spark.repartitions import commands_in
 
 INTERVAL = "spark.sql.streaming.fileSink.log.compactInterval"
 
@@ -78,13 +76,7 @@ class Written:
 
 @pytest.fixture
 def same_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """Lets commands of this process run in the session of the test."""
-
-    @contextmanager
-    def session(*_: object, **__: object) -> Iterator[SparkSession]:
-        yield spark
-
-    with mock.patch.object(local_spark, "session", session):
+    with commands_in(spark):
         yield spark
 
 

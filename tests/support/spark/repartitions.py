@@ -18,15 +18,22 @@ from support.spark.queries import Batches, drain, settings, source, write_batch
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 
-def repartition(spark: SparkSession, checkpoint: Path, partitions: int, *arguments: str) -> int:
-    """Runs the command in this process, in the session of the test."""
+@contextmanager
+def commands_in(spark: SparkSession) -> Iterator[None]:
+    """Lets commands of this process run in the session of the test."""
 
     @contextmanager
-    def session(*_: object, master: str) -> Iterator[SparkSession]:
+    def session(*_: object, **__: object) -> Iterator[SparkSession]:
         yield spark
 
-    command = ["repartition", str(checkpoint), "--partitions", str(partitions), *arguments]
     with mock.patch.object(local_spark, "session", session):
+        yield
+
+
+def repartition(spark: SparkSession, checkpoint: Path, partitions: int, *arguments: str) -> int:
+    """Runs the command in this process, in the session of the test."""
+    command = ["repartition", str(checkpoint), "--partitions", str(partitions), *arguments]
+    with commands_in(spark):
         return main(command)
 
 
