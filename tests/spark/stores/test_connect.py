@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+import pyspark
 import pytest
 
 from support import clean_environment, environment, program
 from support.spark.connect_server import ConnectServer, environment_without_holdfast
 from support.spark.java_side import QUICK_START
+from support.spark.minors import is_older_than
 from support.spark.queries import require_served_by, write_batch
 from support.spark.state_files import merged_files
 
@@ -170,6 +173,67 @@ def test_holdfast_in_a_client_says_that_the_server_has_to_be_set_up(
     assert "this session runs Holdfast, but its queries do not" in message
     assert "session.conf.set" in message
     assert list(tmp_path.iterdir()) == []
+
+
+TABLE = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+@dp.table
+def first_rows():
+    spark = SparkSession.active()
+    rows = spark.readStream.schema("key string, value long").parquet("{folder}/input")
+    return rows.dropDuplicates(["key"])
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(is_older_than("4.1"), reason="Spark 4.1 has Declarative Pipelines")
+def test_declarative_pipelines_run_on_a_server_and_not_on_that_of_pyspark(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    """The server's folder has the tables of the default catalog."""
+    (tmp_path / "input").mkdir()
+    (tmp_path / "table.py").write_text(TABLE.format(folder=tmp_path))
+    storage = tmp_path / "storage"
+    (tmp_path / "spark-pipeline.yml").write_text(
+        f"name: test\nstorage: file://{storage}\nlibraries:\n  - glob:\n      include: table.py\n"
+    )
+    (tmp_path / "conf").mkdir()
+    # Spark refuses a client that has a master.
+    settings = {key: value for key, value in SETTINGS.items() if key != "spark.master"}
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(spark_defaults(settings))
+
+    def run(*remote: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [Path(pyspark.__file__).parent / "bin" / "spark-pipelines", *remote, "run"],
+            env=clean_environment() | variables,
+            cwd=tmp_path,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=WAIT_SECONDS,
+        )
+
+    variables = {"SPARK_CONF_DIR": str(tmp_path / "conf"), "PYSPARK_PYTHON": sys.executable}
+    feed(tmp_path, 0)
+    refused = run()
+    assert refused.returncode != 0
+    assert "PySpark started a Spark Connect server for it" in refused.stdout
+    assert "spark-pipelines --remote sc://HOST:15002 run" in refused.stdout
+    assert not storage.exists()
+    for number in range(3):
+        if number > 0:
+            feed(tmp_path, number)
+        done = run("--remote", server.url)
+        assert done.returncode == 0, done.stdout[-6000:]
+    written = server.folder / "spark-warehouse" / "first_rows"
+    keys = [row["key"] for row in pq.read_table(written).to_pylist()]
+    assert sorted(keys) == ["a", "b", "c", "d", "e", "stop"]
+    (checkpoint,) = {log.parent for log in storage.rglob("commits")}
+    assert str(checkpoint).endswith("_checkpoints/spark_catalog/default/first_rows/first_rows/0")
+    require_served_by("holdfast", checkpoint)
 
 
 @pytest.mark.full

@@ -13,12 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import holdfast
+from holdfast.files.paths import any_folder, listed
 from holdfast.regions.sinks.kafka_client import KafkaTransactions
 from holdfast.regions.sinks.kafka_marker import Marker
 from support.regional.kafka_pipeline import PARTITIONS, new_topic, read_committed
 from support.spark.java_side import compiled, skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
 from support.spark.kafka_once_job import POINTS, records
+from support.spark.mini_hdfs import MiniHdfs
 from support.spark.queries import source, write_batch
 from support.spark.regional_run import log_of, run_job
 
@@ -80,13 +82,16 @@ def test_a_query_that_is_killed_at_any_point_of_a_batch_writes_each_row_once(
 
 
 def run(
-    spark: SparkSession, folder: Path, write: Callable[[DataFrame, int], None], ckpt: str = "ckpt"
+    spark: SparkSession,
+    folder: Path,
+    write: Callable[[DataFrame, int], None],
+    checkpoint: str | None = None,
 ) -> None:
     counts = source(spark, folder / "in").groupBy("key").agg(F.count("*").alias("n"))
     query = (
         records(counts)
         .writeStream.outputMode("update")
-        .option("checkpointLocation", str(folder / ckpt))
+        .option("checkpointLocation", checkpoint or str(folder / "ckpt"))
         .trigger(availableNow=True)
         .foreachBatch(write)
         .start()
@@ -120,6 +125,19 @@ def test_a_batch_that_runs_again_changes_state_and_writes_nothing(
     write_input(tmp_path / "in", 2, 1)
     run(spark, tmp_path, write)
     assert found(broker, "repeated") == counted(3)
+
+
+@pytest.mark.full
+def test_rows_are_staged_where_the_checkpoint_is(
+    spark: SparkSession, broker: KafkaBroker, hdfs: MiniHdfs, tmp_path: Path
+) -> None:
+    new_topic(broker.servers, "staged")
+    checkpoint = f"{hdfs.uri}/{tmp_path.name}/checkpoint"
+    for number in range(3):
+        write_input(tmp_path / "in", number, 1)
+        run(spark, tmp_path, writer(broker, "staged"), checkpoint)
+        assert found(broker, "staged") == counted(number + 1)
+    assert listed(any_folder(checkpoint) / "kafka") == []
 
 
 def test_nothing_is_written_or_left_out_in_silence_if_no_marker_says_it(
@@ -186,7 +204,7 @@ def test_a_second_call_or_a_second_query_with_an_id_is_refused(
     with pytest.raises(Exception, match=r"called twice in batch 0 .* needs an id of its own"):
         run(spark, tmp_path, twice)
     with pytest.raises(Exception, match=r"'of-refused' belongs to .*/ckpt, which would be fenced"):
-        run(spark, tmp_path, write, "other")
+        run(spark, tmp_path, write, str(tmp_path / "other"))
     run(spark, tmp_path, write)
     assert found(broker, "refused") == counted(1)
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from support import commands
 from support.spark.minors import is_older_than
-from support.spark.queries import PROVIDERS, STATE, canonical, settings, unload, write_batch
+from support.spark.queries import NAMED, PROVIDERS, STATE, canonical, settings, unload, write_batch
 from support.spark.repartitions import commands_in
 
 pytestmark = [
@@ -22,9 +22,8 @@ pytestmark = [
     pytest.mark.skipif(is_older_than("4.2"), reason="Spark 4.2 has named sources"),
 ]
 
-EVOLUTION = "spark.sql.streaming.queryEvolution."
-SOURCES = {EVOLUTION + "enableSourceEvolution": "true", "spark.sql.shuffle.partitions": "3"}
-SINKS = {EVOLUTION + "enableSinkEvolution": "true"}
+SOURCES = {**NAMED, "spark.sql.shuffle.partitions": "3"}
+SINKS = {"spark.sql.streaming.queryEvolution.enableSinkEvolution": "true"}
 Rows = list[list[tuple[Any, ...]]]
 
 
@@ -73,7 +72,13 @@ class Query:
         return max(entries, key=lambda file: int(file.name)).read_text().split("\n")
 
 
-@pytest.mark.parametrize("names_sink", [False, True], ids=["sources", "sources-and-sinks"])
+@pytest.mark.parametrize(
+    "names_sink",
+    [
+        pytest.param(False, id="sources", marks=pytest.mark.full),
+        pytest.param(True, id="sources-and-sinks"),
+    ],
+)
 def test_sources_join_and_leave_a_query_that_commands_move(
     names_sink: bool, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,7 @@ from support.spark.operator_inputs import (
 )
 from support.spark.queries import (
     EVICTING,
+    NAMED,
     Batches,
     require_served_by,
     run,
@@ -235,6 +236,30 @@ def test_rows_equal_those_of_rocksdb_after_every_batch(
     assert len(expected) >= batches
     assert sum(map(len, expected.values())) > 0
     assert rows == expected
+
+
+@pytest.mark.full
+@pytest.mark.skipif(is_older_than("4.2"), reason="Spark 4.2 has named sources")
+@pytest.mark.parametrize("name", CASES)
+def test_rows_equal_those_of_rocksdb_where_sources_have_names(
+    name: str, spark: SparkSession, reference: Reference, tmp_path: Path
+) -> None:
+    if gap := gap_of(name, 1):
+        pytest.skip(gap.reason)
+    rows = run_case(
+        spark,
+        name,
+        provider="holdfast",
+        partitions=1,
+        batches=SHORT,
+        restart=True,
+        folder=tmp_path,
+        more=NAMED,
+    )
+    assert rows == reference.rows(name, batches=SHORT, restart=True)
+    plan = (tmp_path / "checkpoint" / "offsets" / "0").read_text().split("\n")
+    assert plan[0] == "v2"
+    assert {line.split(":")[0] for line in plan[2:]} == set(CASES[name].streams)
 
 
 #: By how many versions stay in memory: where none does, maintenance comes with every batch, and the

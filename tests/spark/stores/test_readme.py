@@ -90,6 +90,7 @@ IN_ORDER = {
         Step("not run", "spark.archives", "needs a cluster"),
         Step("not run", "spark-submit --master spark://", "test_standalone.py runs a cluster"),
         Step("not run", "export SPARK_CONF_DIR", "test_connect.py starts a server"),
+        Step("not run", "spark-pipelines --remote", "test_connect.py runs a pipeline"),
         Step("not run", "FROM apache/spark", "needs a container engine"),
         Step("not run", "spark-submit --master k8s://", "needs Kubernetes"),
     ),

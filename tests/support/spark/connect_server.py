@@ -38,12 +38,14 @@ class ConnectServer:
 
     Attributes
     ----------
+    folder
+        As given. Without other settings, tables are in ``spark-warehouse`` there.
     url
         The argument of clients for ``remote``, the same after another `start`.
     """
 
     def __init__(self, folder: Path, defaults: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._port = free_port()
         self.url = f"sc://127.0.0.1:{self._port}"
         (folder / "conf").mkdir()
@@ -56,15 +58,15 @@ class ConnectServer:
     def start(self) -> None:
         """Start it, and wait until it listens."""
         assert self._process is None
-        with (self._folder / "log.txt").open("ab") as log:
+        with (self.folder / "log.txt").open("ab") as log:
             self._process = subprocess.Popen(
                 [_PYSPARK / "sbin" / "start-connect-server.sh", "--wait"],
-                cwd=self._folder,
+                cwd=self.folder,
                 env=clean_environment()
                 | {
-                    "SPARK_CONF_DIR": str(self._folder / "conf"),
-                    "SPARK_LOG_DIR": str(self._folder),
-                    "SPARK_PID_DIR": str(self._folder),
+                    "SPARK_CONF_DIR": str(self.folder / "conf"),
+                    "SPARK_LOG_DIR": str(self.folder),
+                    "SPARK_PID_DIR": str(self.folder),
                     "PYSPARK_PYTHON": sys.executable,
                 },
                 stdin=subprocess.DEVNULL,
@@ -76,7 +78,7 @@ class ConnectServer:
 
     def log(self) -> str:
         """Its output, from all its starts."""
-        return (self._folder / "log.txt").read_text(errors="replace")
+        return (self.folder / "log.txt").read_text(errors="replace")
 
     def kill(self) -> None:
         """kill -9 of the server with everything it started."""

@@ -33,6 +33,9 @@ CHECKSUMS = {**VERIFIED, STATE + "rowChecksum.enabled": "true"}
 # Content of a base image is evicted at once, and images are written as early as possible.
 EVICTING = {STATE + "holdfast.targetMemoryBytes": "1", STATE + "minDeltasForSnapshot": "1"}
 
+#: Every source has a name, with which Spark finds its offsets: version 2 of the offset log.
+NAMED = {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "true"}
+
 
 def builder(master: str, warehouse: Path) -> SparkSession.Builder:
     """Settings that every test session has, without Holdfast."""
@@ -121,14 +124,16 @@ Batches = dict[int, list[tuple[Any, ...]]]
 
 
 def source(spark: SparkSession, folder: Path) -> DataFrame:
-    """The files of ``folder`` as a stream, one file per micro-batch."""
+    """The files of ``folder`` as a stream, one file per micro-batch. With `NAMED` it has a name."""
     schema = spark.read.parquet(str(folder)).schema
-    return (
+    reader = (
         spark.readStream.schema(schema)
         .option("maxFilesPerTrigger", 1)
         .option("latestFirst", "false")
-        .parquet(str(folder))
     )
+    if all(spark.conf.get(key, None) == value for key, value in NAMED.items()):
+        reader = reader.name(folder.name)
+    return reader.parquet(str(folder))
 
 
 def canonical(rows: Sequence[Row | tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -20,6 +20,7 @@ import java.util.function.BinaryOperator;
 import java.util.stream.Collectors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.network.util.JavaUtils;
 import scala.Tuple2;
 
@@ -32,6 +33,10 @@ public final class HoldfastConf {
   public static final String PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass";
   public static final String PROVIDER_CLASS = "io.holdfast.spark.HoldfastStateStoreProvider";
   private static final String PLUGIN_CLASS = "io.holdfast.spark.HoldfastPlugin";
+
+  /** The only plugin of a server that PySpark starts for a local session of Spark Connect. */
+  private static final String CONNECT_PLUGIN_CLASS =
+      "org.apache.spark.sql.connect.SparkConnectPlugin";
 
   public static final String ADOPT_KEY = PREFIX + "adopt";
 
@@ -197,12 +202,21 @@ public final class HoldfastConf {
   /** Returns a side of the plugin; fails if it is null, because it does not run. */
   public static <T> T requireRunning(T side) {
     if (side == null) {
+      SparkEnv spark = SparkEnv.get();
+      boolean isReplaced =
+          spark != null && spark.conf().get("spark.plugins", "").equals(CONNECT_PLUGIN_CLASS);
       throw new HoldfastException(
-          "The Holdfast plugin is not running in this application: spark.plugins must contain "
-              + PLUGIN_CLASS
-              + " when the application starts. Use holdfast.configure(builder) before the first"
-              + " SparkSession is created, or the lines of 'holdfast conf' in"
-              + " spark-defaults.conf.");
+          "The Holdfast plugin is not running in this application: "
+              + (isReplaced
+                  ? "PySpark started a Spark Connect server for it, as for 'spark-pipelines run',"
+                      + " and replaced spark.plugins. Start a server with the lines of 'holdfast"
+                      + " conf' in its spark-defaults.conf, and name it: 'spark-pipelines --remote"
+                      + " sc://HOST:15002 run', or SparkSession.builder.remote."
+                  : "spark.plugins must contain "
+                      + PLUGIN_CLASS
+                      + " when the application starts. Use holdfast.configure(builder) before the"
+                      + " first SparkSession is created, or the lines of 'holdfast conf' in"
+                      + " spark-defaults.conf."));
     }
     return side;
   }
