@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from harness.process import kill_session
 from support.spark import processes
@@ -21,7 +22,8 @@ from support.spark.bad_rows_application import Application
 from support.spark.java_side import skipped_without_jars
 from support.spark.kafka_broker import KafkaBroker
 from support.spark.minors import is_older_than
-from support.spark.queries import PROVIDERS, STATE, settings, write_batch
+from support.spark.moved_queries import FILE_MANAGER
+from support.spark.queries import PROVIDERS, STATE, require_served_by, settings, write_batch
 from support.spark.real_time import QUERIES, expected, new_topics, received, send
 
 pytestmark = [
@@ -175,47 +177,58 @@ def without_provider(spark: SparkSession) -> Iterator[SparkSession]:
         spark.conf.set(PROVIDER, before)
 
 
-def test_a_batch_on_a_provider_that_spark_chose_is_refused_before_it_runs(
+def start(spark: SparkSession, folder: Path, *, counts: bool) -> StreamingQuery:
+    (folder / "in").mkdir(exist_ok=True)
+    rows = spark.readStream.schema("key string").parquet(str(folder / "in"))
+    writer = (rows.groupBy("key").count() if counts else rows).writeStream.format("noop")
+    place = str(folder / "checkpoint")
+    return writer.outputMode("update").option("checkpointLocation", place).start()
+
+
+def test_a_query_without_the_file_manager_is_refused_before_its_batch(
     without_provider: SparkSession, tmp_path: Path
 ) -> None:
-    spark = without_provider
-    (tmp_path / "in").mkdir()
-    rows = spark.readStream.schema("key string").parquet(str(tmp_path / "in"))
-    to = rows.groupBy("key").count().writeStream.format("noop").outputMode("update")
-    # Holdfast does not see the start of this query, as if Spark did not list the plans then.
     own = "org.apache.spark.sql.execution.streaming.checkpointing"
     manager = f"{own}.FileContextBasedCheckpointFileManager"
-    with settings(spark, {"spark.sql.streaming.checkpointFileManagerClass": manager}):
-        query = to.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        query.processAllAvailable()
-    write_batch(tmp_path / "in", 0, [{"key": "a"}])
-    with pytest.raises(StreamingQueryException, match=r"Nothing was committed to .*checkpoint: "):
-        query.processAllAvailable()
+    with settings(without_provider, {FILE_MANAGER: manager}):
+        query = start(without_provider, tmp_path, counts=True)
+        write_batch(tmp_path / "in", 0, [{"key": "a"}])
+        with pytest.raises(StreamingQueryException, match=f"{FILE_MANAGER} must be "):
+            query.processAllAvailable()
     # Spark's default provider has written nothing.
     assert list((tmp_path / "checkpoint" / "state").rglob("*.delta")) == []
 
 
-def test_a_plan_with_a_provider_that_spark_chose_is_not_written(
-    spark: SparkSession, tmp_path: Path
+def test_a_query_that_got_another_provider_is_refused_before_its_batch(
+    without_provider: SparkSession, tmp_path: Path
 ) -> None:
-    jvm: Any = spark._jvm
-    conf = spark._jsparkSession.sessionState().newHadoopConf()
-    conf.unset(PROVIDER)
-    conf.set(STATE + "holdfast.default", "true")
-    path = jvm.org.apache.hadoop.fs.Path
-    for number, provider in enumerate((PROVIDERS["holdfast"], PROVIDERS["rocksdb"])):
-        log = tmp_path / str(number) / "offsets"
-        log.mkdir(parents=True)
-        manager = jvm.io.holdfast.spark.HoldfastCheckpointFileManager(path(str(log)), conf)
-        out = manager.createAtomic(path(str(log / "0")), False)
-        out.write(f'v1\n{{"conf":{{"{PROVIDER}":"{provider}"}}}}\n0'.encode())
-        if provider == PROVIDERS["holdfast"]:
-            out.close()
-            assert (log / "0").exists()
-            continue
-        with pytest.raises(Py4JJavaError, match=r"chooses .*RocksDBStateStoreProvider for a query"):
-            out.close()
-        assert list(log.glob("[0-9]*")) == []
+    # The first plan names the provider, and no state says so.
+    with settings(without_provider, {PROVIDER: PROVIDERS["rocksdb"]}):
+        start(without_provider, tmp_path, counts=False).stop()
+        write_batch(tmp_path / "in", 0, [{"key": "a"}])
+        start(without_provider, tmp_path, counts=False).processAllAvailable()
+    shutil.rmtree(tmp_path / "checkpoint" / "commits")
+    query = start(without_provider, tmp_path, counts=True)
+    with pytest.raises(StreamingQueryException, match=r"Nothing was committed to .*checkpoint: "):
+        query.processAllAvailable()
+    assert list((tmp_path / "checkpoint" / "state").rglob("*.zip")) == []
+    # As advised.
+    shutil.rmtree(tmp_path / "checkpoint")
+    query = start(without_provider, tmp_path, counts=True)
+    query.processAllAvailable()
+    query.stop()
+    require_served_by("holdfast", tmp_path / "checkpoint")
+
+
+def test_a_query_keeps_the_provider_that_it_was_started_with(
+    without_provider: SparkSession, tmp_path: Path
+) -> None:
+    with settings(without_provider, {PROVIDER: PROVIDERS["rocksdb"]}):
+        query = start(without_provider, tmp_path, counts=True)
+    write_batch(tmp_path / "in", 0, [{"key": "a"}])
+    query.processAllAvailable()
+    query.stop()
+    require_served_by("rocksdb", tmp_path / "checkpoint")
 
 
 @pytest.mark.full

@@ -2,7 +2,6 @@ package io.holdfast.spark;
 
 import io.holdfast.spark.driver.CheckpointGuard;
 import io.holdfast.spark.driver.CommitEntry;
-import io.holdfast.spark.driver.DefaultProvider;
 import io.holdfast.spark.driver.HoldfastDriver;
 import io.holdfast.spark.driver.Interruption;
 import io.holdfast.spark.driver.SparkRecords;
@@ -51,13 +50,8 @@ public final class HoldfastCheckpointFileManager extends SparkFileManager {
     CheckpointGuard.refuseOldFormat(conf, path);
     SparkFile file = SparkFile.of(path);
     recordSpark(file);
-    boolean isPlan = file.kind() == Kind.PLAN;
-    begun |= isPlan;
+    begun |= file.kind() == Kind.PLAN;
     AtomicStream out = super.createAtomic(path, overwriteIfPossible);
-    // Later plans have the provider of the checkpoint, or the one that a command moves it to.
-    if (isPlan && file.number() == 0 && CheckpointGuard.wantsHoldfast(conf)) {
-      return DefaultProvider.firstPlan(out, path);
-    }
     return file.kind() == Kind.COMMIT ? CommitEntry.of(out, file, conf) : out;
   }
 

@@ -3,14 +3,8 @@ package io.holdfast.spark.driver;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.isolation.driver.EndOfInput;
-import io.holdfast.spark.sparklog.PlanEntry;
-import io.holdfast.spark.storage.AtomicStream;
-import java.io.ByteArrayOutputStream;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import org.apache.commons.io.output.TeeOutputStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkConf;
@@ -26,7 +20,7 @@ import org.apache.spark.sql.internal.SQLConf;
  * looks for the newest plan. Then it notes the provider of the copy. So it changes in between.
  */
 public final class DefaultProvider {
-  /** Checkpoints of queries whose session set no provider when they were started. */
+  /** Checkpoints of queries whose session selected Holdfast when they were started. */
   private final Set<Path> wanted = ConcurrentHashMap.newKeySet();
 
   /** Called before the first session is made. The settings of a builder replace all others. */
@@ -40,7 +34,7 @@ public final class DefaultProvider {
   void starting(Path checkpoint, Configuration conf) {
     Path path = SparkRecords.qualified(checkpoint, conf);
     wanted.remove(path);
-    if (HoldfastConf.isDefault(conf::get)) {
+    if (CheckpointGuard.wantsHoldfast(conf)) {
       wanted.add(path);
     }
   }
@@ -50,7 +44,7 @@ public final class DefaultProvider {
     MicroBatchExecution query = EndOfInput.queryOfThread(spark);
     if (query != null
         && checkpoint.equals(new Path(query.resolvedCheckpointRoot()))
-        && wanted.contains(SparkRecords.qualified(checkpoint, conf))) {
+        && wants(checkpoint, conf)) {
       query
           .sparkSessionForStream()
           .conf()
@@ -59,53 +53,40 @@ public final class DefaultProvider {
     }
   }
 
-  /** Refuses a plan of a query with state that has another provider, although it wants Holdfast. */
+  /** Refuses a plan of a query with state that runs with another provider than it wants. */
   public static void requireWanted(SparkPlan plan) {
     MicroBatchExecution query =
         plan.exists(StateStoreWriter.class::isInstance)
             ? EndOfInput.queryOfThread(plan.sparkContext())
             : null;
-    if (query != null && query.sparkSessionForStream() == plan.session()) {
-      SQLConf conf = query.sparkSession().sessionState().conf();
-      if (HoldfastConf.isDefault(conf::getConfString)) {
-        HoldfastConf.requireFileManager(conf.getConfString(HoldfastConf.FILE_MANAGER_KEY, null));
-        throw another(query.resolvedCheckpointRoot(), plan.conf().stateStoreProviderClass());
-      }
+    if (query == null || query.sparkSessionForStream() != plan.session()) {
+      return;
+    }
+    SQLConf conf = plan.conf();
+    boolean isDefault = HoldfastConf.isDefault(conf::getConfString);
+    if (isDefault) {
+      HoldfastConf.requireFileManager(conf.getConfString(HoldfastConf.FILE_MANAGER_KEY, null));
+    }
+    Path checkpoint = new Path(query.resolvedCheckpointRoot());
+    Configuration hadoop = plan.session().sessionState().newHadoopConf();
+    boolean isWanted =
+        HoldfastDriver.started().filter(of -> of.wantsHoldfast(checkpoint, hadoop)).isPresent();
+    if (isDefault || isWanted) {
+      throw new UnsupportedStateException(
+          String.format(
+              "Nothing was committed to %s: Spark %s runs this query with %s, although its session"
+                  + " selects Holdfast. Its first batch may have named that provider: start it with"
+                  + " a new checkpoint folder. If that does not help, set %s=%s, which Real-Time"
+                  + " Mode refuses.",
+              checkpoint,
+              plan.sparkContext().version(),
+              conf.stateStoreProviderClass(),
+              HoldfastConf.PROVIDER_KEY,
+              HoldfastConf.PROVIDER_CLASS));
     }
   }
 
-  /** The first plan of a checkpoint. It is not published if it names another provider. */
-  public static AtomicStream firstPlan(AtomicStream spark, Path path) {
-    ByteArrayOutputStream copy = new ByteArrayOutputStream();
-    return new AtomicStream(new TeeOutputStream(spark, copy)) {
-      @Override
-      protected void publish() throws IOException {
-        String provider =
-            PlanEntry.of(copy.toString(StandardCharsets.UTF_8)).setting(HoldfastConf.PROVIDER_KEY);
-        if (!provider.isEmpty() && !provider.equals(HoldfastConf.PROVIDER_CLASS)) {
-          spark.cancel();
-          throw another(path.toString(), provider);
-        }
-        spark.close();
-      }
-
-      @Override
-      protected void discard() {
-        spark.cancel();
-      }
-    };
-  }
-
-  private static UnsupportedStateException another(String place, String provider) {
-    return new UnsupportedStateException(
-        String.format(
-            "Nothing was committed to %s: Spark %s chooses %s for a query whose session sets no"
-                + " provider, in another way than this Holdfast knows. Set %s=%s for this query,"
-                + " which Real-Time Mode refuses, or use an older Spark.",
-            place,
-            org.apache.spark.package$.MODULE$.SPARK_VERSION(),
-            provider,
-            HoldfastConf.PROVIDER_KEY,
-            HoldfastConf.PROVIDER_CLASS));
+  boolean wants(Path checkpoint, Configuration conf) {
+    return wanted.contains(SparkRecords.qualified(checkpoint, conf));
   }
 }

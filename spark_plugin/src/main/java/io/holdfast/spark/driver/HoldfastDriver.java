@@ -193,6 +193,11 @@ public final class HoldfastDriver implements DriverPlugin {
     reclaimer.published(entry, conf);
   }
 
+  /** Returns true if the session selected Holdfast when the query of a checkpoint was started. */
+  boolean wantsHoldfast(Path checkpoint, Configuration conf) {
+    return defaultProvider.wants(checkpoint, conf);
+  }
+
   public DecisionService decisions() {
     return decisions;
   }
