@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from support import commands
 from support.spark.minors import is_older_than
-from support.spark.queries import NAMED, PROVIDERS, STATE, canonical, settings, unload, write_batch
+from support.spark.queries import NAMED, canonical, select_provider, settings, unload, write_batch
 from support.spark.repartitions import commands_in
 
 pytestmark = [
@@ -48,9 +48,8 @@ class Query:
             write_batch(self.folder / name, number, [{"key": k, "from": name} for k in keys])
         found: Rows = []
         of_sink = SINKS if self.names_sink else {}
-        with settings(
-            self.spark, {**SOURCES, **of_sink, STATE + "providerClass": PROVIDERS[provider]}
-        ):
+        select_provider(self.spark, provider)
+        with settings(self.spark, {**SOURCES, **of_sink}):
             rows = reduce(DataFrame.unionByName, map(self._source, sources))
             writer = (
                 rows.groupBy("key")
@@ -64,6 +63,7 @@ class Query:
                 writer._jwrite.name(to)  # PySpark has no method for it
             writer.start().awaitTermination()
         unload(self.spark)
+        select_provider(self.spark, "holdfast")
         return [batch for batch in found if batch]
 
     def newest(self, log: str) -> list[str]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import holdfast
+from holdfast._spark import DEFAULT_KEY
 from support.spark.state_files import commit_ids
 
 PROVIDERS = {
@@ -76,8 +77,11 @@ def local_session(warehouse: Path) -> SparkSession:
 
 
 def select_provider(spark: SparkSession, name: str) -> None:
-    """Selects the provider for queries started later."""
-    spark.conf.set(STATE + "providerClass", PROVIDERS[name])
+    """Selects the provider for queries started later: Holdfast where users have it, as default."""
+    if name == "holdfast" and spark.conf.get(DEFAULT_KEY, None) is not None:
+        spark.conf.unset(STATE + "providerClass")
+    else:
+        spark.conf.set(STATE + "providerClass", PROVIDERS[name])
     spark.conf.set(STATE + "checkpointFormatVersion", "1" if name == "hdfs" else "2")
 
 

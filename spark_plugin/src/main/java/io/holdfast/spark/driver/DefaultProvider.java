@@ -9,6 +9,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
+import org.apache.spark.sql.RuntimeConfig;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter;
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution;
@@ -45,10 +46,8 @@ public final class DefaultProvider {
     if (query != null
         && checkpoint.equals(new Path(query.resolvedCheckpointRoot()))
         && wants(checkpoint, conf)) {
-      query
-          .sparkSessionForStream()
-          .conf()
-          .set(HoldfastConf.PROVIDER_KEY, HoldfastConf.PROVIDER_CLASS);
+      RuntimeConfig copy = query.sparkSessionForStream().conf();
+      copy.set(HoldfastConf.PROVIDER_KEY, HoldfastConf.PROVIDER_CLASS);
       conf.set(HoldfastConf.PROVIDER_KEY, HoldfastConf.PROVIDER_CLASS);
     }
   }
@@ -69,9 +68,10 @@ public final class DefaultProvider {
     }
     Path checkpoint = new Path(query.resolvedCheckpointRoot());
     Configuration hadoop = plan.session().sessionState().newHadoopConf();
-    boolean isWanted =
-        HoldfastDriver.started().filter(of -> of.wantsHoldfast(checkpoint, hadoop)).isPresent();
-    if (isDefault || isWanted) {
+    if (isDefault
+        || HoldfastDriver.started()
+            .filter(driver -> driver.defaultProvider.wants(checkpoint, hadoop))
+            .isPresent()) {
       throw new UnsupportedStateException(
           String.format(
               "Nothing was committed to %s: Spark %s runs this query with %s, although its session"

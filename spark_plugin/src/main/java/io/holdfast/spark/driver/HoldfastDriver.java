@@ -46,7 +46,7 @@ public final class HoldfastDriver implements DriverPlugin {
   private final Durability durability = new Durability(terms);
   private final PartitionFolders partitionFolders = new PartitionFolders();
   private final SparkRecords sparkRecords = new SparkRecords();
-  private final DefaultProvider defaultProvider = new DefaultProvider();
+  final DefaultProvider defaultProvider = new DefaultProvider();
   private SparkContext spark;
   private DecisionService decisions;
   private ParkedFigures parked;
@@ -191,11 +191,6 @@ public final class HoldfastDriver implements DriverPlugin {
   void published(SparkFile entry, Configuration conf) {
     published.add(entry.checkpoint().toUri().getPath());
     reclaimer.published(entry, conf);
-  }
-
-  /** Returns true if the session selected Holdfast when the query of a checkpoint was started. */
-  boolean wantsHoldfast(Path checkpoint, Configuration conf) {
-    return defaultProvider.wants(checkpoint, conf);
   }
 
   public DecisionService decisions() {
