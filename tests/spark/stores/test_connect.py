@@ -18,7 +18,7 @@ import pytest
 from support import clean_environment, environment, program
 from support.spark.connect_server import ConnectServer, environment_without_holdfast
 from support.spark.java_side import QUICK_START
-from support.spark.minors import is_older_than
+from support.spark.minors import IS_NEWEST
 from support.spark.queries import require_served_by, write_batch
 from support.spark.state_files import merged_files
 
@@ -188,7 +188,7 @@ def first_rows():
 
 
 @pytest.mark.full
-@pytest.mark.skipif(is_older_than("4.1"), reason="Spark 4.1 has Declarative Pipelines")
+@pytest.mark.skipif(not IS_NEWEST, reason="older PySpark has no script that starts a server")
 def test_declarative_pipelines_run_on_a_server_and_not_on_that_of_pyspark(
     server: ConnectServer, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import holdfast
 from holdfast._spark import DEFAULT_KEY
+from support.spark.minors import is_older_than
 from support.spark.state_files import commit_ids
 
 PROVIDERS = {
@@ -36,6 +37,8 @@ EVICTING = {STATE + "holdfast.targetMemoryBytes": "1", STATE + "minDeltasForSnap
 
 #: Every source has a name, with which Spark finds its offsets: version 2 of the offset log.
 NAMED = {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "true"}
+if is_older_than("4.3"):
+    NAMED["spark.sql.streaming.offsetLog.formatVersion"] = "2"
 
 
 def builder(master: str, warehouse: Path) -> SparkSession.Builder:

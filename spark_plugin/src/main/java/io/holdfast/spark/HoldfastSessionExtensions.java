@@ -43,7 +43,8 @@ public final class HoldfastSessionExtensions implements SparkSessionExtensionsPr
     public SparkPlan apply(SparkPlan plan) {
       SQLConf conf = plan.conf();
       if (!HoldfastConf.PROVIDER_CLASS.equals(conf.stateStoreProviderClass())) {
-        DefaultProvider.requireWanted(plan);
+        DefaultProvider.requireWanted(
+            plan, HoldfastDriver.started().map(HoldfastDriver::defaultProvider));
         return plan;
       }
       SparkPlan changed = TransformWithStateNodes.replaced(plan); // from-4.2

@@ -3,6 +3,7 @@ package io.holdfast.spark.driver;
 import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.UnsupportedStateException;
 import io.holdfast.spark.isolation.driver.EndOfInput;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.conf.Configuration;
@@ -53,7 +54,7 @@ public final class DefaultProvider {
   }
 
   /** Refuses a plan of a query with state that runs with another provider than it wants. */
-  public static void requireWanted(SparkPlan plan) {
+  public static void requireWanted(SparkPlan plan, Optional<DefaultProvider> running) {
     MicroBatchExecution query =
         plan.exists(StateStoreWriter.class::isInstance)
             ? EndOfInput.queryOfThread(plan.sparkContext())
@@ -68,10 +69,7 @@ public final class DefaultProvider {
     }
     Path checkpoint = new Path(query.resolvedCheckpointRoot());
     Configuration hadoop = plan.session().sessionState().newHadoopConf();
-    if (isDefault
-        || HoldfastDriver.started()
-            .filter(driver -> driver.defaultProvider.wants(checkpoint, hadoop))
-            .isPresent()) {
+    if (isDefault || running.filter(of -> of.wants(checkpoint, hadoop)).isPresent()) {
       throw new UnsupportedStateException(
           String.format(
               "Nothing was committed to %s: Spark %s runs this query with %s, although its session"
@@ -86,7 +84,7 @@ public final class DefaultProvider {
     }
   }
 
-  boolean wants(Path checkpoint, Configuration conf) {
+  private boolean wants(Path checkpoint, Configuration conf) {
     return wanted.contains(SparkRecords.qualified(checkpoint, conf));
   }
 }

@@ -46,7 +46,7 @@ public final class HoldfastDriver implements DriverPlugin {
   private final Durability durability = new Durability(terms);
   private final PartitionFolders partitionFolders = new PartitionFolders();
   private final SparkRecords sparkRecords = new SparkRecords();
-  final DefaultProvider defaultProvider = new DefaultProvider();
+  private final DefaultProvider defaultProvider = new DefaultProvider();
   private SparkContext spark;
   private DecisionService decisions;
   private ParkedFigures parked;
@@ -191,6 +191,10 @@ public final class HoldfastDriver implements DriverPlugin {
   void published(SparkFile entry, Configuration conf) {
     published.add(entry.checkpoint().toUri().getPath());
     reclaimer.published(entry, conf);
+  }
+
+  public DefaultProvider defaultProvider() {
+    return defaultProvider;
   }
 
   public DecisionService decisions() {
