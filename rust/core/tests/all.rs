@@ -35,6 +35,7 @@ mod run_fixtures;
 mod run_writer;
 mod segment_writer;
 mod snapshot_manager;
+mod spark_rows;
 mod state_changes;
 mod state_content;
 mod state_delta_runs;

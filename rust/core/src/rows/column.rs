@@ -214,13 +214,7 @@ impl BuiltColumn {
             }
             ColumnType::Bytes => {
                 self.values.extend_from_slice(cell.unwrap_or_default());
-                let end = i32::try_from(self.values.len()).map_err(|_| {
-                    Error::new(
-                        crate::error::ErrorKind::LimitExceeded,
-                        "a column of a batch has at most 2 GiB: ask for fewer keys at once",
-                    )
-                })?;
-                self.offsets.extend_from_slice(&end.to_le_bytes());
+                self.push_offset(self.values.len())?;
             }
             _ => match cell {
                 Some(value) => self.values.extend_from_slice(value),
@@ -230,6 +224,32 @@ impl BuiltColumn {
                 }
             },
         }
+        Ok(())
+    }
+
+    /// A list that ends at this element of another column; none is null.
+    pub(super) fn push_end(&mut self, end: Option<usize>) -> Result<()> {
+        push_bit(&mut self.validity, self.rows, end.is_some());
+        self.rows += 1;
+        self.nulls += usize::from(end.is_none());
+        match end {
+            Some(end) => self.push_offset(end),
+            None => {
+                let last = self.offsets.len().saturating_sub(4);
+                self.offsets.extend_from_within(last..);
+                Ok(())
+            }
+        }
+    }
+
+    fn push_offset(&mut self, end: usize) -> Result<()> {
+        let end = i32::try_from(end).map_err(|_| {
+            Error::new(
+                crate::error::ErrorKind::LimitExceeded,
+                "a column of a batch has at most 2 GiB: ask for fewer keys at once",
+            )
+        })?;
+        self.offsets.extend_from_slice(&end.to_le_bytes());
         Ok(())
     }
 }

@@ -14,6 +14,8 @@ mod keys;
 mod packed;
 mod values;
 
+pub mod spark;
+
 pub use column::{BuiltColumn, Column, ColumnType};
 pub use packed::{
     ABSENT, count_entries, decode_entries, decode_entry_keys, decode_found, encode_entries,
