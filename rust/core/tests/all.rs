@@ -45,6 +45,7 @@ mod state_hydration;
 mod state_journal;
 mod state_over_run;
 mod state_parking;
+mod state_reading;
 mod state_room;
 mod state_spill;
 mod state_store;

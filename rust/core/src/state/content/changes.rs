@@ -207,7 +207,7 @@ fn each_entry<'p>(
     Ok(())
 }
 
-fn split_element(key: &[u8]) -> Result<(&[u8], u64)> {
+pub(crate) fn split_element(key: &[u8]) -> Result<(&[u8], u64)> {
     let (key, position) = key
         .split_last_chunk::<8>()
         .ok_or_else(|| Error::corrupt("a value of a list without its position".to_owned()))?;

@@ -15,7 +15,7 @@ use crate::state::tables::table::Table;
 
 /// Families have two numbers on disk each, below 2^16. The directory has number 0.
 const MAX_FAMILIES: u32 = (1 << 15) - 1;
-const DIRECTORY: u16 = 0;
+pub(crate) const DIRECTORY: u16 = 0;
 /// The family of a plain store, and the first of a store with column families.
 pub const FIRST_FAMILY: u32 = 1;
 
@@ -402,7 +402,7 @@ fn encode_entry(number: u32, options: FamilyOptions) -> [u8; 5] {
     [a, b, c, d, options.to_bits()]
 }
 
-fn decode_entry(name: &[u8], entry: &[u8]) -> Result<(u32, FamilyOptions)> {
+pub(crate) fn decode_entry(name: &[u8], entry: &[u8]) -> Result<(u32, FamilyOptions)> {
     if let [a, b, c, d, bits] = entry {
         let number = u32::from_le_bytes([*a, *b, *c, *d]);
         // A number above the bound would make a load allocate families that no store has.

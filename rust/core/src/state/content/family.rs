@@ -72,7 +72,7 @@ impl Begun {
 pub struct Family {
     options: FamilyOptions,
     /// Key -> value, or key -> number of elements (u64, little-endian).
-    pub(super) heads: Table,
+    pub(crate) heads: Table,
     /// Key and position (u64, big-endian) -> element.
     pub(super) elements: Table,
     /// Keys whose lists the open session began by appending.

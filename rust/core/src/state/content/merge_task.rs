@@ -19,7 +19,7 @@ use crate::state::runs::entry_stream::EntryStream;
 use crate::state::runs::merge::Merge;
 use crate::storage::Storage;
 
-const READ_AHEAD_BYTES: u64 = 1 << 20;
+pub(crate) const READ_AHEAD_BYTES: u64 = 1 << 20;
 /// Bound on the memory of the output, see [`MergeTask::run`].
 pub(crate) const OUTPUT_BYTES: u64 = 10 << 20;
 

@@ -108,7 +108,7 @@ fn entry_bytes(key: &[u8], value: &[u8]) -> usize {
     8 + key.len() + value.len()
 }
 
-fn put_entry(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+pub(crate) fn put_entry(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     out.extend_from_slice(&(key.len() as u32).to_le_bytes());
     out.extend_from_slice(&(value.len() as u32).to_le_bytes());
     out.extend_from_slice(key);

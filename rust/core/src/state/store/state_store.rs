@@ -1,6 +1,7 @@
 //! The state of one owner at one version: opening and scanning. `changing` has changes and commits,
 //! `maintaining` the runs that keep loads short, `keeping` and `hydrating` the keys in memory.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -337,6 +338,11 @@ impl StateStore {
             self.count_pages(family, before)?;
         }
         Ok(self.families.family(family)?.get(key))
+    }
+
+    /// Like [`StateStore::get`], but leaves the key in the runs.
+    pub(crate) fn look_up(&self, family: u32, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
+        self.families.family(family)?.heads.look_up(key)
     }
 
     /// Starts a scan and copies its first batch to `out`, see [`StateStore::scan_on`]. It sees the

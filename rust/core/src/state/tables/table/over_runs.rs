@@ -2,6 +2,7 @@
 //! before it changes, so that the undo log has its old value and the number of keys remains right.
 //! A slot is *clean* while the runs have the same value. Only clean slots may be evicted.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -60,6 +61,14 @@ impl Table {
             self.count_linked();
         }
         Ok(())
+    }
+
+    /// The value of a key, in memory or in the runs.
+    pub(crate) fn look_up(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
+        match (self.slot(key), self.runs_to_read()) {
+            (None, Some(below)) => Ok(below.find(key)?.map(Cow::Owned)),
+            _ => Ok(self.get(key).map(Cow::Borrowed)),
+        }
     }
 
     /// Gives a key of the runs a slot, unless it has one. It is the first to be evicted again.
