@@ -3,12 +3,13 @@
 The state of all partitions of an executor goes into a few merged files instead of hundreds of small
 ones. Every file lives for exactly as long as a retained checkpoint needs it.
 
-Three ways in:
+Four ways in:
 
 - `configure` (or `spark_conf`): an unmodified Structured Streaming query keeps its state in
   Holdfast. This needs PySpark 4.0.1 or newer.
 - `regional`: a pipeline of operators over Arrow batches whose checkpoints complete although some
   regions could not take part. This needs PyArrow and NumPy, and PySpark unless it is run without.
+- `open_state`: the state of such a query as a table, without Spark. This needs PyArrow and NumPy.
 - `SnapshotManager`: the file-merging snapshot manager by itself. This needs nothing.
 
 Importing this package is quick: PySpark, PyArrow and NumPy are imported where they are used.
@@ -34,7 +35,11 @@ from holdfast._spark import check, configure, spark_conf
 from holdfast.regions import __all__ as _of_regions
 
 if TYPE_CHECKING:
+    from holdfast.queries.opened_state import OpenedState as OpenedState
+    from holdfast.queries.opened_state import open_state as open_state
     from holdfast.regions import *  # noqa: F403
+
+_OF_STATE = ("OpenedState", "open_state")
 
 __all__ = [
     "AttemptEndedError",
@@ -53,7 +58,7 @@ __all__ = [
     "plugin_jars",
     "spark_conf",
 ]
-__all__ += _of_regions
+__all__ += [*_OF_STATE, *_of_regions]
 
 
 def __getattr__(name: str) -> Any:
@@ -62,6 +67,10 @@ def __getattr__(name: str) -> Any:
         from holdfast import regions
 
         return getattr(regions, name)
+    if name in _OF_STATE:
+        from holdfast.queries import opened_state
+
+        return getattr(opened_state, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

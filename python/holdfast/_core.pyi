@@ -28,6 +28,8 @@ __all__ = [
     "SnapshotManager",
     "Staged",
     "StateEntry",
+    "StateReader",
+    "StateScan",
     "Stats",
     "TableSession",
     "__version__",
@@ -164,6 +166,36 @@ class TableSession:
     def commit(self) -> tuple[str, tuple[SegmentRef, ...], int]: ...
     def close(self) -> None: ...
     def __len__(self) -> int: ...
+
+# Rows, offset, buffers, and the fields of a struct.
+_Key: TypeAlias = tuple[int, int, Sequence[Buffer | None], Sequence["_Key"]]
+# Rows, nulls, buffers, and the arrays inside.
+_Array: TypeAlias = tuple[int, int, tuple[bytes | None, bytes | None, bytes], Sequence["_Array"]]
+
+@final
+class StateReader:
+    def __new__(
+        cls,
+        folder: str | PathLike[str],
+        operator: str,
+        store: str,
+        ids: Sequence[tuple[int, str]],
+        *,
+        keys: Sequence[tuple[str, str]],
+        values: Sequence[tuple[str, str]],
+        prefix: int | None,
+        checksums: bool,
+        hashed: int,
+        family: tuple[str, bool] | None,
+    ) -> Self: ...
+    def get(self, keys: Sequence[_Key], rows: int) -> list[_Array]: ...
+    def with_prefix(self, prefix: Sequence[_Key]) -> tuple[int, list[_Array]]: ...
+    def scan(self) -> StateScan: ...
+    def __len__(self) -> int: ...
+
+@final
+class StateScan:
+    def read(self) -> tuple[int, list[_Array]]: ...
 
 @disjoint_base
 class SegmentStore:

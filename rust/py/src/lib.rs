@@ -19,6 +19,7 @@ mod place;
 mod segment_store;
 mod segments;
 mod shared;
+mod state_reader;
 mod status;
 mod table;
 mod values;
@@ -60,6 +61,8 @@ mod _core {
     use crate::segment_store::SegmentStore;
     #[pymodule_export]
     use crate::segments::read_segment;
+    #[pymodule_export]
+    use crate::state_reader::{StateReader, StateScan};
     #[pymodule_export]
     use crate::status::{FileStatus, Stats};
     #[pymodule_export]

@@ -1,0 +1,203 @@
+"""How the stores of a query have rows, by what Spark writes about them into the checkpoint.
+
+Spark's classes are ``OperatorStateMetadata`` and ``SchemaHelper``. Java reads the same files in
+``io.holdfast.spark.moves.Operator``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final
+
+from holdfast._core import CorruptSegmentError
+from holdfast.files.paths import AnyPath
+from holdfast.queries.logs import logged_batches
+
+#: The name of the only store of most operators.
+DEFAULT: Final = "default"
+
+_SESSIONS: Final = "sessionWindowStateStoreSaveExec"
+_JOIN: Final = "symmetricHashJoin"
+_LIMIT: Final = "globalLimit"
+#: Keys of these operators are the columns that they group by.
+_PLAIN: Final = frozenset(
+    {
+        "stateStoreSave",
+        "dedupe",
+        "dedupeWithinWatermark",
+        "flatMapGroupsWithState",
+        "applyInPandasWithState",
+        _LIMIT,
+    }
+)
+#: Forms of keys that can be read.
+_ENCODERS: Final = ("NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec")
+
+Fields = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class StoreForm:
+    """How a store has its rows.
+
+    Attributes
+    ----------
+    keys, values : sequence of mapping
+        Fields as in the JSON of Spark's schemas.
+    prefix : int or None
+        Number of the first key columns that the store keeps together for scans; None if it does
+        not.
+    hashed : int or None
+        Number of the first key columns that say in which partition a key is; None if not known.
+    store : str
+        Name of the store, which may have several column families.
+    family : (str, bool) or None
+        Column family, and whether it has lists of values; None in a store without families.
+    """
+
+    keys: Fields
+    values: Fields
+    prefix: int | None
+    hashed: int | None
+    store: str = DEFAULT
+    family: tuple[str, bool] | None = None
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator of a query, as its newest metadata describes it.
+
+    Attributes
+    ----------
+    stores : mapping
+        What Spark says about each store.
+    variables : mapping of str to str
+        Types of the state variables of `transformWithState`, by name.
+    """
+
+    folder: AnyPath
+    name: str
+    stores: Mapping[str, Mapping[str, Any]]
+    variables: Mapping[str, str]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of state that can be opened: variables, with their timers, or stores."""
+        return list(self.variables or self.stores)
+
+    def form(self, name: str) -> StoreForm:
+        """Read how a store, or the family of a state variable, has rows.
+
+        Raises a NotImplementedError for a form that cannot be read, and a CorruptSegmentError or
+        FileNotFoundError if Spark's file is damaged or gone.
+        """
+        if self.variables:
+            return self._of_variable(name)
+        if "stateSchemaFilePaths" in self.stores[name]:
+            raise self._unreadable(name)
+        partition = self.folder / "0"
+        folder = partition if name == DEFAULT else partition / name
+        ((_, keys, values, _),) = _schemas(folder / "_metadata" / "schema")
+        prefix = int(self.stores[name].get("numColsPrefixKey", 0)) or None
+        return StoreForm(keys, values, prefix, self._hashed(name, len(keys)), name)
+
+    def _unreadable(self, name: str) -> NotImplementedError:
+        return NotImplementedError(
+            f"{self.folder}, {self.name}: the state {name} cannot be read without Spark yet: use "
+            'spark.read.format("statestore")'
+        )
+
+    def _hashed(self, store: str, keys: int) -> int | None:
+        if self.name in _PLAIN or (self.name == _JOIN and store.endswith("-keyToNumValues")):
+            return keys
+        # The begin of a session, or the number of a row, follows the columns.
+        is_longer = self.name == _JOIN and store.endswith("-keyWithIndexToValue")
+        return keys - 1 if is_longer or self.name == _SESSIONS else None
+
+    def _of_variable(self, name: str) -> StoreForm:
+        # Spark records full paths, and the checkpoint may be a copy. The newest schema counts.
+        paths = [path for store in self.stores.values() for path in store["stateSchemaFilePaths"]]
+        files = [self.folder / "_stateSchema" / DEFAULT / path.rpartition("/")[2] for path in paths]
+        found = [one for file in files for one in _schemas(file) if one[0] == name]
+        _, keys, values, encoder = found[-1]
+        kind = self.variables[name]
+        # A list has several rows for a key. Keys of maps and timers begin with a struct.
+        hashed = {"ValueState": len(keys), "MapState": 1, "TimerState": 1}.get(kind)
+        if encoder["keyStateEncoderType"] not in _ENCODERS:
+            raise self._unreadable(name)
+        prefix = encoder.get("numColsPrefixKey")
+        return StoreForm(keys, values, prefix, hashed, DEFAULT, (name, kind == "ListState"))
+
+
+def operators(folder: AnyPath) -> list[int]:
+    """Return the stateful operators of a query."""
+    return logged_batches(folder / "state")
+
+
+def read_operator(folder: AnyPath, operator: int, batch: int) -> Operator:
+    """Read the description of an operator at a batch.
+
+    Raises a CorruptSegmentError if it is damaged, and a NotImplementedError if there is none.
+    """
+    own = folder / "state" / str(operator)
+    metadata = own / "_metadata"
+    newer = [one for one in logged_batches(metadata / "v2") if one <= batch]
+    file = metadata / "v2" / str(newer[-1]) if newer else metadata / "metadata"
+    try:
+        found = json.loads(file.read_text().partition("\n")[2])
+        stores = {store["storeName"]: store for store in found["stateStoreInfo"]}
+        name = str(found["operatorInfo"]["operatorName"])
+        properties = json.loads(found.get("operatorPropertiesJson") or "{}")
+        variables = {
+            one["stateName"]: one["stateVariableType"]
+            for one in properties.get("stateVariables", ())
+        }
+        return Operator(own, name, stores, variables)
+    except FileNotFoundError:
+        raise NotImplementedError(
+            f"{file} does not describe the operator: Spark did that from 4.0 on"
+        ) from None
+    except (LookupError, TypeError, ValueError):
+        raise CorruptSegmentError(f"{file} is damaged: put it back from a copy") from None
+
+
+def _schemas(file: AnyPath) -> list[tuple[str, Fields, Fields, Mapping[str, Any]]]:
+    """Read name, fields of keys and values, and the encoder of keys of each family of a file.
+
+    Java's ``DataOutputStream`` wrote it.
+    """
+    stream = BytesIO(file.read_bytes())
+
+    def number(size: int) -> int:
+        read = stream.read(size)
+        if len(read) < size:
+            raise ValueError("the file is cut")
+        return int.from_bytes(read, "big")
+
+    def text() -> str:
+        return stream.read(number(2)).decode()
+
+    def document(parts: int) -> Any:
+        return json.loads("".join(text() for _ in range(parts)))
+
+    try:
+        version = text()
+        if version in ("v1", "v2"):
+            # From version 2 on, a long text is in several parts.
+            keys, values = (document(1 if version == "v1" else number(4)) for _ in range(2))
+            return [("", keys["fields"], values["fields"], {})]
+        if version != "v3":
+            raise NotImplementedError(f"{file}: expected a version up to v3, found {version}")
+        families = []
+        for _ in range(number(4)):
+            name = text()
+            # Each schema has a number, which only Avro uses.
+            keys, values = (document((number(2), number(4))[1]) for _ in range(2))
+            families.append((name, keys["fields"], values["fields"], document(number(4))))
+            document(number(4))  # the schema of keys within a map, which the keys have, too
+        return families
+    except (LookupError, TypeError, ValueError):
+        raise CorruptSegmentError(f"{file} is damaged: put it back from a copy") from None

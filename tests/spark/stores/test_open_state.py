@@ -1,0 +1,350 @@
+"""`holdfast.open_state` reads the rows that Spark's state reader reads, without Spark."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from ast import literal_eval
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import arro3.core
+import pyarrow as pa
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+import holdfast
+from support.spark.cases import CASES
+from support.spark.minors import is_older_than
+from support.spark.operator_cases import Frames, count_and_sum
+from support.spark.operator_inputs import DWINDLING, dwindling, events
+from support.spark.queries import (
+    CHECKSUMS,
+    EVICTING,
+    drain,
+    run,
+    select_provider,
+    settings,
+    source,
+    write_batch,
+)
+from support.spark.typed_rows import VALUES
+
+#: One for each form of stores and keys.
+EVERYDAY = ("aggregation-update", "sessions-append", "transformWithStateOnJvm-update")
+BATCHES = 3
+
+#: Rows of batches whose first one becomes a base image.
+COUNTS = DWINDLING[:5]
+
+
+def readable(name: str) -> Any:
+    full = [] if name in EVERYDAY else [pytest.mark.full]
+    return pytest.param(name, marks=full)
+
+
+def of_spark(spark: SparkSession, path: Path, operator: int, batch: int, store: str) -> DataFrame:
+    """The columns of keys and values by Spark's reader."""
+    options: dict[str, Any] = {"operatorId": operator, "batchId": batch}
+    if (path / "state" / str(operator) / "_stateSchema").exists():
+        if store.startswith("$"):
+            options["readRegisteredTimers"] = True
+        else:
+            options["stateVarName"] = store
+    elif store != "default":
+        options["storeName"] = store
+    rows = spark.read.format("statestore").options(**options).load(str(path))
+    columns: list[Column] = []
+    for field in rows.drop("partition_id").schema:
+        if isinstance(field.dataType, StructType):
+            # Several fields may have a name, so a cast by their places gives each its own.
+            places = enumerate(field.dataType)
+            inner = [StructField(f"{field.name}{at}", one.dataType) for at, one in places]
+            columns.append(F.col(field.name).cast(StructType(inner)).alias(field.name))
+        else:
+            columns.append(F.col(field.name))
+    flat = rows.select(*columns)
+    names = [f"{name}.*" if kind.startswith("struct") else name for name, kind in flat.dtypes]
+    return flat.select(*names)
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """The leaves of a value: Spark nests the columns of keys and values, other readers do not."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from flat(inner)
+    else:
+        yield value
+
+
+def sorted_rows(table: pa.Table) -> list[list[Any]]:
+    columns = (column.to_pylist() for column in table.columns)
+    rows = [list(flat(dict(enumerate(row)))) for row in zip(*columns, strict=True)]
+    return sorted(rows, key=repr)
+
+
+def names_of(path: Path, operator: int) -> list[str]:
+    """The names that an error lists."""
+    with pytest.raises(ValueError, match="expected one of") as raised:
+        holdfast.open_state(path, operator=operator, store="none")
+    names: list[str] = literal_eval(str(raised.value).rpartition("expected one of ")[2])
+    return names
+
+
+@pytest.mark.parametrize("name", map(readable, CASES))
+def test_rows_are_those_of_sparks_reader(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    case = CASES[name]
+    inputs = {stream: events(n, batches=BATCHES) for n, stream in enumerate(case.streams)}
+    with settings(spark, case.settings):
+        run(spark, inputs=inputs, query=case.query, mode=case.mode, folder=tmp_path)
+        path = tmp_path / "checkpoint"
+        batches = [0, BATCHES - 1] if name in EVERYDAY else sorted(map(int, logged(path)))
+        operators = sorted(
+            int(one.name) for one in (path / "state").iterdir() if one.name.isdigit()
+        )
+        found = 0
+        for operator in operators:
+            for store in names_of(path, operator):
+                for batch in batches:
+                    expected = of_spark(spark, path, operator, batch, store).toArrow()
+                    where: dict[str, Any] = {"operator": operator, "batch": batch, "store": store}
+                    with holdfast.open_state(path, **where) as state:
+                        table = state.to_arrow()
+                        assert state.batch_id == batch
+                        look_up(state, table)
+                        scan_by_prefix(state, table)
+                        if store.startswith("$"):
+                            # Spark's reader leaves their empty values out.
+                            table = table.drop("__dummy__")
+                        assert sorted_rows(table) == sorted_rows(expected), where
+                        found += len(table)
+    assert found
+
+
+def logged(path: Path) -> list[str]:
+    return [one.name for one in (path / "commits").iterdir() if one.name.isdecimal()]
+
+
+def look_up(state: holdfast.OpenedState, table: pa.Table) -> None:
+    """Each key finds its row: so its partition and its bytes are known."""
+    keys = table.select(state.key_names)
+    try:
+        again = state.get(keys)
+    except NotImplementedError:
+        assert len(state) <= len(table)  # a list
+        return
+    # A NaN equals none.
+    assert repr(again.to_pylist()) == repr(table.to_pylist())
+    assert len(state) == len(table)
+
+
+def scan_by_prefix(state: holdfast.OpenedState, table: pa.Table) -> None:
+    """Sessions, entries of maps, and timers are found by the first column of their keys."""
+    first = state.key_names[0]
+    if not {"sessionStartTime", "userKey", "expiryTimestampMs"} & {*state.key_names}:
+        with pytest.raises(ValueError, match="cannot be scanned by a prefix"):
+            state.scan({first: None})
+    elif len(table):
+        value = table[first][0].as_py()
+        found = state.scan({first: value}).read_all().to_pylist()
+        assert found == [row for row in table.to_pylist() if row[first] == value]
+
+
+@pytest.fixture(scope="module")
+def totals(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of sums whose store is in runs, under changelogs."""
+    folder = tmp_path_factory.mktemp("totals")
+    with settings(spark, EVICTING):
+        run(
+            spark,
+            inputs={"events": dwindling(counts=COUNTS)},
+            query=count_and_sum,
+            mode="update",
+            folder=folder,
+            rest_s=0.6,
+        )
+    return folder / "checkpoint"
+
+
+def test_keys_are_looked_up_in_their_order(totals: Path) -> None:
+    with holdfast.open_state(totals) as state:
+        assert state.key_names == ["key"]
+        rows = {row["key"]: row for row in state.to_arrow().to_pylist()}
+        assert len(rows) == len(state) > COUNTS[0] // 2
+        keys = ["k70", "none", None, "k7", "k70"]
+        absent = {"key": "none", "count": None, "sum": None}
+        found = state.get({"key": keys})
+        assert found.schema == state.schema
+        assert found.to_pylist() == [rows.get(key, absent) for key in keys]
+        assert state.get({"key": []}).num_rows == 0
+        assert state.get(pa.table({"key": keys}).slice(1, 3)).to_pylist() == found.to_pylist()[1:4]
+
+
+def test_other_libraries_take_it_as_a_stream(totals: Path) -> None:
+    with holdfast.open_state(totals) as state:
+        table = state.to_arrow()
+        assert pa.RecordBatchReader.from_stream(state).read_all().equals(table)
+        assert pa.table(arro3.core.Table.from_arrow(state)).equals(table)
+        assert sum(batch.num_rows for batch in state.scan()) == len(state)
+
+
+def test_it_needs_no_spark_and_changes_nothing(totals: Path, tmp_path: Path) -> None:
+    def files() -> dict[Path, int]:
+        return {file: file.stat().st_mtime_ns for file in copy.rglob("*")}
+
+    # Maintenance of the ended query may still write.
+    copy = shutil.copytree(totals, tmp_path / "copy")
+    before = files()
+    program = (
+        "import sys, holdfast\n"
+        "with holdfast.open_state(sys.argv[1]) as state:\n"
+        "    print(len(state), sum(state.to_arrow()['count'].to_pylist()))\n"
+        "assert not {'pyspark', 'py4j'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(copy)], capture_output=True, text=True, check=True
+    )
+    with holdfast.open_state(totals) as state:
+        assert done.stdout.split() == [str(len(state)), str(sum(COUNTS))]
+    assert files() == before
+
+
+def test_errors_name_what_there_is(totals: Path, tmp_path: Path, spark: SparkSession) -> None:
+    with pytest.raises(FileNotFoundError, match="expected the checkpoint folder"):
+        holdfast.open_state(tmp_path)
+    with pytest.raises(ValueError, match="found the scheme 's3a'"):
+        holdfast.open_state("s3a://bucket/checkpoint")
+    with pytest.raises(FileNotFoundError, match="expected batch 99 in the commit log, found 0 to"):
+        holdfast.open_state(totals, batch=99)
+    with pytest.raises(ValueError, match=r"operator 3: expected one of \[0\]"):
+        holdfast.open_state(totals, operator=3)
+    with pytest.raises(ValueError, match=r"store 'left': expected one of \['default'\]"):
+        holdfast.open_state(totals, store="left")
+    state = holdfast.open_state(totals)
+    with pytest.raises(
+        ValueError, match=r"columns of the key: expected \['key'\], found \['sum'\]"
+    ):
+        state.get({"sum": [1]})
+    with pytest.raises(ValueError, match="cannot be scanned by a prefix"):
+        state.scan({})
+    state.close()
+    with pytest.raises(ValueError, match="closed"):
+        len(state)
+    select_provider(spark, "rocksdb")
+    try:
+        inputs = {"events": events(batches=1)}
+        run(
+            spark, inputs=inputs, query=count_and_sum, mode="update", folder=tmp_path / "r", parts=1
+        )
+    finally:
+        select_provider(spark, "holdfast")
+    with pytest.raises(NotImplementedError, match=r"expected state of Holdfast, found .*RocksDB"):
+        holdfast.open_state(tmp_path / "r" / "checkpoint")
+
+
+def test_a_batch_that_the_query_cleaned_up_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
+    folder.mkdir()
+    write_batch(folder, 0, events(batches=1)[0])
+    frame = count_and_sum({"events": source(spark, folder)})
+    drain(frame, checkpoint=checkpoint, mode="update", into={})
+    state = holdfast.open_state(checkpoint)
+    assert len(state)
+    for file in (checkpoint / "state" / "holdfast").glob("*.hf"):
+        file.unlink()
+    with pytest.raises(FileNotFoundError, match=r"\.hf"):
+        state.to_arrow()
+    (checkpoint / "commits" / "0").unlink()
+    with pytest.raises(FileNotFoundError, match="no longer retains batch 0: open a newer one"):
+        state.to_arrow()
+
+
+def run_one_batch(
+    spark: SparkSession, query: Callable[[Frames], DataFrame], mode: str, folder: Path
+) -> None:
+    """Runs a query whose rows Python does not take."""
+    (folder / "events").mkdir()
+    write_batch(folder / "events", 0, events(batches=1)[0])
+    rows = query({"events": source(spark, folder / "events")}).writeStream.outputMode(mode)
+    rows = rows.option("checkpointLocation", str(folder / "checkpoint")).format("noop")
+    rows.trigger(availableNow=True).start().awaitTermination()
+
+
+def values(frames: Frames) -> DataFrame:
+    firsts = [F.first(F.expr(sql)).alias(name) for name, (sql, *_) in typed().items()]
+    return frames["events"].groupBy("key").agg(*firsts)
+
+
+def typed() -> dict[str, tuple[str, Any, Any]]:
+    """Time of day is a type from Spark 4.1 on."""
+    return {k: v for k, v in VALUES.items() if k != "time" or not is_older_than("4.1")}
+
+
+#: PyArrow has intervals of months, days and nanoseconds only.
+INTERVALS = {
+    "months": pa.MonthDayNano([37, 0, 0]),
+    "interval": pa.MonthDayNano([14, 4, 7_500_000_000]),
+    "fields": {"a.b": VALUES["at"][2], "m": [pa.MonthDayNano([36, 0, 0])]},
+}
+
+
+def test_every_type_of_a_value_is_one_of_arrow(spark: SparkSession, tmp_path: Path) -> None:
+    more = {"spark.sql.timeType.enabled": "true"}
+    with settings(spark, more):
+        run_one_batch(spark, values, "update", tmp_path)
+    with holdfast.open_state(tmp_path / "checkpoint") as state:
+        table = state.to_arrow()
+    row = table.slice(0, 1)
+    found = [column[0].as_py() for column in row.columns[1::2]]
+    expected = [INTERVALS.get(name, value) for name, (_, _, value) in typed().items()]
+    numbers = [str(value) if isinstance(value, float) else value for value in found]
+    assert numbers == [str(value) if isinstance(value, float) else value for value in expected]
+
+
+#: Expressions of columns that a key may have.
+KEYS = {
+    "flag": "value > 0",
+    "tiny": "cast(value % 100 as tinyint)",
+    "small": "cast(value as smallint)",
+    "number": "cast(value as int)",
+    "float": "cast(value % 3 as float) * 0",
+    "double": "if(value % 7 = 0, double('NaN'), -value / 3)",
+    "money": "cast(value as decimal(10,2))",
+    "large": "cast(value as decimal(38,10)) * 12345678901234567890",
+    "text": "if(value % 5 = 0, null, concat('ü', key))",
+    "bytes": "cast(key as binary)",
+    "day": "cast(time as date)",
+    "at": "time",
+    "local": "cast(time as timestamp_ntz)",
+    "length": "make_dt_interval(0, 0, 0, value)",
+    "inner": "named_struct('a', value, 'b', named_struct('c', if(value % 2 = 0, null, key)))",
+}
+
+
+def keys(frames: Frames) -> DataFrame:
+    columns = [F.expr(sql).alias(name) for name, sql in KEYS.items()]
+    return frames["events"].select(*columns).dropDuplicates()
+
+
+def test_keys_of_every_type_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    run_one_batch(spark, keys, "append", tmp_path)
+    with holdfast.open_state(tmp_path / "checkpoint") as state:
+        table = state.to_arrow()
+        look_up(state, table)
+        assert len(table) > 100
+        assert state.key_names == [*KEYS]
+
+
+@pytest.mark.skipif(is_older_than("4.2"), reason="Row checksums are in Spark 4.2 and newer")
+def test_checksums_of_rows_are_verified(spark: SparkSession, tmp_path: Path) -> None:
+    with settings(spark, CHECKSUMS):
+        inputs = {"events": events(batches=1)}
+        run(spark, inputs=inputs, query=count_and_sum, mode="update", folder=tmp_path, parts=1)
+    with holdfast.open_state(tmp_path / "checkpoint") as state:
+        table = state.to_arrow()
+        assert sum(table["count"].to_pylist()) == len(events(batches=1)[0])
+        look_up(state, table)
