@@ -26,6 +26,7 @@ from holdfast.cli import (
     quarantine,
     repartition,
     settings,
+    state,
 )
 from holdfast.regions.base.errors import FolderInUseError
 
@@ -104,6 +105,12 @@ def parser() -> argparse.ArgumentParser:
     )
     told.set_defaults(run=checkpoints.print_attempts)
 
+    kept = commands.add_parser(
+        "state", help="print the rows of a query's state, or what a query in SQL finds in them"
+    )
+    state.add_arguments(kept)
+    kept.set_defaults(run=state.show)
+
     priced = commands.add_parser(
         "cost",
         help="print the objects and requests of a query's batches on an object store and what they "
@@ -177,7 +184,7 @@ def parser() -> argparse.ArgumentParser:
     examined.set_defaults(run=doctor.run)
 
     for command in commands.choices.values():
-        if command is not shown:
+        if command not in (shown, kept):
             _add_json(command)
     return top
 

@@ -75,6 +75,13 @@ def write(rows: pa.Table, form: str) -> None:
 
 def write_parquet(rows: pa.Table, to: BinaryIO) -> None:
     """Write rows as a Parquet file."""
+    import pyarrow.parquet as pq
+
+    pq.write_table(for_parquet(rows), to)
+
+
+def for_parquet(rows: pa.Table) -> pa.Table:
+    """Return rows with JSON in place of types that Parquet lacks."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -84,7 +91,17 @@ def write_parquet(rows: pa.Table, to: BinaryIO) -> None:
         except pa.ArrowNotImplementedError:
             texts = [None if one is None else _json(one) for one in _values(rows[number])]
             rows = rows.set_column(number, field.name, pa.array(texts, pa.string()))
-    pq.write_table(rows, to)
+    return rows
+
+
+def shown(rows: pa.Table) -> list[list[str]]:
+    """Return rows as texts for people: JSON, without the quotes of texts."""
+    columns = [map(_shown, _values(column)) for column in rows.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
 
 
 def _quoted(name: str) -> str:
