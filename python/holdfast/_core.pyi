@@ -176,7 +176,7 @@ _Array: TypeAlias = tuple[int, int, tuple[bytes | None, bytes | None, bytes], Se
 class StateReader:
     def __new__(
         cls,
-        folder: str | PathLike[str],
+        folder: object,
         operator: str,
         store: str,
         ids: Sequence[tuple[int, str]],

@@ -72,12 +72,14 @@ def _asked(state: OpenedState, where: str | None, sql: str | None) -> pa.RecordB
     except ImportError as error:
         raise OSError("--where and --sql need DuckDB: pip install duckdb") from error
     database = duckdb.connect()
-    database.register("state", state.scan())
-    query = sql if sql is not None else f"SELECT * FROM state WHERE {where}"
     try:
-        return database.sql(query).fetch_arrow_reader()
+        rows = database.from_arrow(state.scan())
+        found = rows.query("state", sql) if sql is not None else rows.filter(str(where))
     except duckdb.Error as error:
-        raise ValueError(f"{query}: {error}") from error
+        raise ValueError(f"{sql or where}: {error}") from error
+    if found is None:
+        raise ValueError(f"{sql}: expected a query with rows")
+    return found.fetch_arrow_reader()
 
 
 def _table(batch: pa.RecordBatch) -> pa.Table:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from holdfast.files.arrow_paths import ReadPath
 from holdfast.files.paths import AnyPath
 from holdfast.files.physical_files import file_sizes
 from holdfast.queries.logs import (
@@ -67,7 +68,7 @@ class QueryCheckpoint:
         return f"{self.folder} is the checkpoint of the streaming query{named}, {state}"
 
 
-def is_query_checkpoint(folder: AnyPath) -> bool:
+def is_query_checkpoint(folder: ReadPath) -> bool:
     """Return whether a folder has the layout of the checkpoint of a query of Spark."""
     # A new query has nothing but its metadata file.
     return (folder / _METADATA).is_file() or (folder / OFFSETS_FOLDER).is_dir()

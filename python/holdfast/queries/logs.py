@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from holdfast._core import CorruptSegmentError
 from holdfast._options import STORE
-from holdfast.files.paths import AnyPath
+from holdfast.files.arrow_paths import ReadPath
 
 OFFSETS_FOLDER: Final = "offsets"
 COMMITS_FOLDER: Final = "commits"
@@ -22,6 +22,7 @@ PROVIDER_KEY: Final = f"{STORE}.providerClass"
 PARTITIONS_KEY: Final = "spark.sql.shuffle.partitions"
 
 T = TypeVar("T")
+P = TypeVar("P", bound=ReadPath)
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Plan:
         return self.conf.get(PROVIDER_KEY)
 
 
-def logged_batches(log: AnyPath) -> list[int]:
+def logged_batches(log: ReadPath) -> list[int]:
     """Return the batches of a log of Spark, ascending."""
     if not log.is_dir():
         return []
@@ -56,17 +57,17 @@ def logged_batches(log: AnyPath) -> list[int]:
     return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
 
 
-def committed_batches(folder: AnyPath) -> list[int]:
+def committed_batches(folder: ReadPath) -> list[int]:
     """Return the batches in the commit log of a query, ascending."""
     return logged_batches(folder / COMMITS_FOLDER)
 
 
-def entry_of(folder: AnyPath, batch: int) -> AnyPath:
+def entry_of(folder: P, batch: int) -> P:
     """Return the entry of a batch in the commit log of a query."""
-    return folder / COMMITS_FOLDER / str(batch)
+    return cast("P", folder / COMMITS_FOLDER / str(batch))
 
 
-def read_plan(folder: AnyPath, batch: int) -> Plan:
+def read_plan(folder: ReadPath, batch: int) -> Plan:
     """Read the plan of a batch.
 
     Raises a FileNotFoundError if there is none, and a CorruptSegmentError if it is damaged: a
@@ -75,12 +76,12 @@ def read_plan(folder: AnyPath, batch: int) -> Plan:
     return _read(folder / OFFSETS_FOLDER / str(batch), _plan)
 
 
-def read_commit(folder: AnyPath, batch: int) -> list[tuple[int, int, str]]:
+def read_commit(folder: ReadPath, batch: int) -> list[tuple[int, int, str]]:
     """Return operator, partition and id (none in format 1) of stores; errors as in `read_plan`."""
     return _read(entry_of(folder, batch), _commit)
 
 
-def _read(file: AnyPath, parse: Callable[[str], T]) -> T:
+def _read(file: ReadPath, parse: Callable[[str], T]) -> T:
     text = file.read_text(errors="replace")
     try:
         return parse(text)

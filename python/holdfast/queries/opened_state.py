@@ -7,19 +7,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from holdfast._core import CommitId, StateReader, StateScan
 from holdfast._options import STORE
-from holdfast.files.paths import AnyPath, local_folder
+from holdfast.files.arrow_paths import ReadPath, readable_folder
 from holdfast.queries.folder import PROVIDER, STATE_FILES_FOLDER, is_query_checkpoint
 from holdfast.queries.logs import committed_batches, read_commit, read_plan
 from holdfast.queries.spark_types import arrow_type, built_array, lent_array
 from holdfast.queries.state import require_committed
 from holdfast.queries.store_forms import Operator, StoreForm, operators, read_operator
 from holdfast.regions.base.exact import exact_array
+
+if TYPE_CHECKING:
+    import pyarrow.fs
 
 
 def open_state(
@@ -28,6 +31,7 @@ def open_state(
     batch: int | None = None,
     operator: int = 0,
     store: str | None = None,
+    filesystem: pyarrow.fs.FileSystem | None = None,
 ) -> OpenedState:
     """Open the state of a query after one of its batches, to read it as a table.
 
@@ -38,13 +42,16 @@ def open_state(
     Parameters
     ----------
     path : str or os.PathLike
-        The checkpoint folder, on a mounted file system.
+        The checkpoint folder: a path, or a URI that `pyarrow.fs.FileSystem.from_uri` takes, such as
+        ``s3://bucket/checkpoints/orders``.
     batch : int, optional
         The batch, by default the newest in the commit log.
     operator : int, default 0
         Number of the stateful operator, as in the folder ``state``.
     store : str, optional
         Name of the store or the state variable, for operators with several.
+    filesystem : pyarrow.fs.FileSystem, optional
+        The file system that has the path, such as a `pyarrow.fs.S3FileSystem`.
 
     Returns
     -------
@@ -69,7 +76,7 @@ def open_state(
     ...     state.get({"user": ["ada", "bo"]})
     ...     duckdb.sql("select country, sum(total) from state group by all")
     """
-    folder = local_folder(path)
+    folder = readable_folder(path, filesystem)
     if not is_query_checkpoint(folder):
         raise FileNotFoundError(f"{folder}: expected the checkpoint folder of a streaming query")
     logged = committed_batches(folder)
@@ -162,7 +169,7 @@ class OpenedState:
     """
 
     def __init__(
-        self, folder: AnyPath, batch_id: int, form: StoreForm, schema: Any, reader: StateReader
+        self, folder: ReadPath, batch_id: int, form: StoreForm, schema: Any, reader: StateReader
     ) -> None:
         self.batch_id = batch_id
         self.schema = schema

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from holdfast._core import CommitId, NewerFormatError, SegmentRef, SegmentReport
+from holdfast.files.arrow_paths import ReadPath
 from holdfast.files.paths import AnyPath
 from holdfast.files.segments import StoredSegments, stored_segments
 from holdfast.files.verdicts import UNREADABLE, Damage, Verdict
@@ -33,7 +34,7 @@ class StoredSegment:
         return f"{_named(self.operator, self.partition)}: {self.report}"
 
 
-def require_committed(folder: AnyPath, batch: int, logged: Sequence[int]) -> None:
+def require_committed(folder: ReadPath, batch: int, logged: Sequence[int]) -> None:
     """Raise a FileNotFoundError unless a batch is in the commit log of a query."""
     if batch not in logged:
         there = f"{logged[0]} to {logged[-1]}" if logged else "none"

@@ -13,7 +13,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from holdfast._core import CorruptSegmentError
-from holdfast.files.paths import AnyPath
+from holdfast.files.arrow_paths import ReadPath
 from holdfast.queries.logs import logged_batches
 
 #: The name of the only store of most operators.
@@ -78,7 +78,7 @@ class Operator:
         Types of the state variables of `transformWithState`, by name.
     """
 
-    folder: AnyPath
+    folder: ReadPath
     name: str
     stores: Mapping[str, Mapping[str, Any]]
     variables: Mapping[str, str]
@@ -132,12 +132,12 @@ class Operator:
         return StoreForm(keys, values, prefix, hashed, DEFAULT, (name, kind == "ListState"))
 
 
-def operators(folder: AnyPath) -> list[int]:
+def operators(folder: ReadPath) -> list[int]:
     """Return the stateful operators of a query."""
     return logged_batches(folder / "state")
 
 
-def read_operator(folder: AnyPath, operator: int, batch: int) -> Operator:
+def read_operator(folder: ReadPath, operator: int, batch: int) -> Operator:
     """Read the description of an operator at a batch.
 
     Raises a CorruptSegmentError if it is damaged, and a NotImplementedError if there is none.
@@ -164,7 +164,7 @@ def read_operator(folder: AnyPath, operator: int, batch: int) -> Operator:
         raise CorruptSegmentError(f"{file} is damaged: put it back from a copy") from None
 
 
-def _schemas(file: AnyPath) -> list[tuple[str, Fields, Fields, Mapping[str, Any]]]:
+def _schemas(file: ReadPath) -> list[tuple[str, Fields, Fields, Mapping[str, Any]]]:
     """Read name, fields of keys and values, and the encoder of keys of each family of a file.
 
     Java's ``DataOutputStream`` wrote it.

@@ -13,6 +13,7 @@ mod inspect;
 mod manager;
 mod manager_message;
 mod modes;
+mod opened_files;
 mod orphans;
 mod parts;
 mod place;

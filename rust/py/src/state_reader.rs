@@ -9,13 +9,17 @@ use holdfast_core::rows::spark::{
     ArrowArray, Field, KeyColumn, RowColumns, SparkType, write_keys, write_prefix,
 };
 use holdfast_core::state::{OperatorScan, OperatorState, RowsOf};
-use holdfast_core::storage::LocalStorage;
+use holdfast_core::storage::{HandlePool, LocalStorage, PooledStorage, Storage};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::buffer::Payload;
 use crate::errors::to_py;
+use crate::opened_files::OpenedFiles;
+
+/// Bound on the files that Python has open for a reader.
+const OPEN_FILES: usize = 64;
 
 /// Bound on the entries of a batch of a scan.
 const BATCH_BYTES: usize = 4 << 20;
@@ -100,8 +104,9 @@ fn parts(py: Python<'_>, arrays: Vec<ArrowArray>) -> PyResult<Bound<'_, PyList>>
 ///
 /// Parameters
 /// ----------
-/// folder : str or os.PathLike
-///     The folder of the segments.
+/// folder : str, os.PathLike or object
+///     The folder of the segments: a path, or an object whose method `open` takes the name of a file
+///     and returns one with the methods `size` and `read_at` of `pyarrow.NativeFile`.
 /// operator, store : str
 ///     The operator, and the name of its stores.
 /// ids : sequence of (int, str)
@@ -136,7 +141,7 @@ impl StateReader {
     #[pyo3(signature = (folder, operator, store, ids, *, keys, values, prefix, checksums, hashed, family))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
-        folder: PathBuf,
+        folder: &Bound<'_, PyAny>,
         operator: &str,
         store: &str,
         ids: Vec<(u32, String)>,
@@ -157,7 +162,13 @@ impl StateReader {
             prefix,
             checksums,
         };
-        let storage = Arc::new(LocalStorage::new(folder));
+        let storage: Arc<dyn Storage> = match folder.extract::<PathBuf>() {
+            Ok(folder) => Arc::new(LocalStorage::new(folder)),
+            Err(_) => {
+                let files = Arc::new(OpenedFiles::new(folder)?);
+                Arc::new(PooledStorage::new(files, Arc::new(HandlePool::new(OPEN_FILES))))
+            }
+        };
         let rows = family.map_or(RowsOf::Store, |(name, several_values)| RowsOf::Family {
             name,
             several_values,

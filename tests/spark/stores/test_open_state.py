@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -10,16 +11,22 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import arro3.core
+import datafusion
+import duckdb
+import polars
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import S3FileSystem
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 import holdfast
+from support import commands
 from support.spark.cases import CASES
 from support.spark.minors import is_older_than
+from support.spark.object_stores import S3Server
 from support.spark.operator_cases import Frames, count_and_sum
 from support.spark.operator_inputs import DWINDLING, dwindling, events
 from support.spark.queries import (
@@ -188,8 +195,82 @@ def test_other_libraries_take_it_as_a_stream(totals: Path) -> None:
     with holdfast.open_state(totals) as state:
         table = state.to_arrow()
         assert pa.RecordBatchReader.from_stream(state).read_all().equals(table)
-        assert pa.table(arro3.core.Table.from_arrow(state)).equals(table)
         assert sum(batch.num_rows for batch in state.scan()) == len(state)
+        assert polars.DataFrame(state).to_arrow().to_pylist() == table.to_pylist()
+        sql = 'select "count" % 3 as part, sum("sum") as total from state group by 1 order by 1'
+        assert duckdb.sql("select * from state").to_arrow_table().to_pylist() == table.to_pylist()
+        context = datafusion.SessionContext()
+        context.from_arrow(state, name="state")
+        answers = [
+            duckdb.sql(sql).to_arrow_table(),
+            polars.SQLContext(state=polars.DataFrame(state)).execute(sql).collect().to_arrow(),
+            context.sql(sql).to_arrow_table(),
+        ]
+    rows = [[{k: int(v) for k, v in row.items()} for row in one.to_pylist()] for one in answers]
+    assert rows[0] == rows[1] == rows[2]
+    assert [row["part"] for row in rows[0]] == [0, 1, 2]
+    assert sum(row["total"] for row in rows[0]) == sum(table["sum"].to_pylist())
+
+
+def test_it_is_read_from_an_object_store(totals: Path, s3: S3Server) -> None:
+    shutil.copytree(totals, s3.bucket("state") / "of query", ignore=shutil.ignore_patterns(".*"))
+    where = s3.settings["fs.s3a.endpoint"].removeprefix("http://")
+    user, secret = (s3.settings[f"fs.s3a.{which}.key"] for which in ("access", "secret"))
+    options = {"access_key": user, "secret_key": secret, "region": "us-east-1", "scheme": "http"}
+    files = S3FileSystem(endpoint_override=where, **options)
+    with holdfast.open_state(totals) as here:
+        table = here.to_arrow()
+    with holdfast.open_state("state/of query", filesystem=files) as there:
+        before = s3.requests()
+        key = table.slice(5, 1).select(there.key_names)
+        assert there.get(key).equals(table.slice(5, 1))
+        cold = s3.requests() - before
+        assert cold["GetObject"] <= 3, cold
+        assert there.get(table.select(there.key_names)).equals(table)
+        assert there.to_arrow().equals(table)
+    uri = f"s3a://{user}:{secret}@state/of query?endpoint_override={where}&scheme=http"
+    with holdfast.open_state(uri) as there:
+        assert there.to_arrow().equals(table)
+    with pytest.raises(FileNotFoundError, match="expected the checkpoint folder"):
+        holdfast.open_state("state/none", filesystem=files)
+    for file in (s3.folder / "buckets" / "state" / "of query" / "state" / "holdfast").iterdir():
+        file.unlink()
+    with (
+        holdfast.open_state("state/of query", filesystem=files) as there,
+        pytest.raises(FileNotFoundError, match=r"\.hf"),
+    ):
+        there.to_arrow()
+
+
+def test_the_command_prints_rows_and_answers(
+    totals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with holdfast.open_state(totals) as state:
+        table = state.to_arrow()
+    status, out, err = commands.run(capsys, "state", totals)
+    assert (status, out[0].split(), len(out)) == (0, state.schema.names, 51)
+    assert "the first 50 rows" in err
+    status, out, err = commands.run(capsys, "state", totals, "--json")
+    assert [json.loads(line) for line in out] == table.to_pylist()
+    status, out, err = commands.run(capsys, "state", totals, "--where", "key = 'k70'")
+    (row,) = (row for row in table.to_pylist() if row["key"] == "k70")
+    assert out[1].split() == ["k70", str(row["count"]), str(row["sum"])]
+    sql = "select count(*) as rows, max(sum) as most from state"
+    status, out, err = commands.run(capsys, "state", totals, "--sql", sql, "--json")
+    assert [json.loads(one) for one in out] == [
+        {"rows": len(table), "most": max(table["sum"].to_pylist())}
+    ]
+    file = tmp_path / "rows.parquet"
+    assert commands.run(capsys, "state", totals, "--parquet", file)[0] == 0
+    assert pq.read_table(file).equals(table)
+    status, out, err = commands.run(capsys, "state", totals, "--parquet", file)
+    assert (status, out) == (1, [])
+    assert "exists" in err
+    for wrong in ("no such column = 1", "key ="):
+        status, out, err = commands.run(capsys, "state", totals, "--where", wrong)
+        assert (status, out) == (2, [])
+        assert f"holdfast: {wrong}: " in err
+    assert commands.run(capsys, "state", totals, "--store", "left")[0] == 2
 
 
 def test_it_needs_no_spark_and_changes_nothing(totals: Path, tmp_path: Path) -> None:

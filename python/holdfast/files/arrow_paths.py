@@ -1,0 +1,85 @@
+"""Paths on the file systems of `pyarrow.fs`, for readers without Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.files.paths import AnyPath, local_folder
+
+if TYPE_CHECKING:
+    import pyarrow.fs
+
+
+@dataclass(frozen=True)
+class ArrowPath:
+    """A path in a file system, with the methods of `pathlib.Path` that readers use."""
+
+    files: Any
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.files.type_name}:{self.path}"
+
+    def __truediv__(self, name: str | os.PathLike[str]) -> ArrowPath:
+        return ArrowPath(self.files, f"{self.path}/{os.fspath(name)}")
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    def is_dir(self) -> bool:
+        """Return whether it is a folder, or on an object store whether objects are below it."""
+        return bool(self._info().type.name == "Directory")
+
+    def is_file(self) -> bool:
+        """Return whether it is a file."""
+        return bool(self._info().type.name == "File")
+
+    def iterdir(self) -> Iterator[ArrowPath]:
+        """Yield the content of a folder."""
+        from pyarrow.fs import FileSelector
+
+        for found in self.files.get_file_info(FileSelector(self.path)):
+            yield ArrowPath(self.files, found.path)
+
+    def read_bytes(self) -> bytes:
+        """Return the content of a file."""
+        with self.files.open_input_file(self.path) as file:
+            return bytes(file.read())
+
+    def read_text(self, *, errors: str = "strict") -> str:
+        """Return the content of a file in UTF-8."""
+        return self.read_bytes().decode(errors=errors)
+
+    def open(self, name: str) -> Any:
+        """Open a file of the folder, to read ranges of it."""
+        return self.files.open_input_file((self / name).path)
+
+    def _info(self) -> Any:
+        return self.files.get_file_info(self.path)
+
+
+#: Paths that readers take.
+ReadPath = AnyPath | ArrowPath
+
+
+def readable_folder(path: str | os.PathLike[str], files: pyarrow.fs.FileSystem | None) -> ReadPath:
+    """Return a folder: in a file system, or by its URI, or on a mounted file system.
+
+    Raises a ValueError if no file system has the scheme of the URI.
+    """
+    if files is not None:
+        return ArrowPath(files, os.fspath(path).rstrip("/"))
+    uri = re.match("(?!file:)([a-z][a-z0-9+.-]*):/", str(path), re.IGNORECASE)
+    if uri is None:
+        return local_folder(path)
+    from pyarrow.fs import FileSystem
+
+    # The schemes of Hadoop's client for S3.
+    files, inside = FileSystem.from_uri(re.sub("^s3[an]:", "s3:", os.fspath(path)))
+    return ArrowPath(files, inside.rstrip("/"))
