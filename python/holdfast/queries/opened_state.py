@@ -63,8 +63,8 @@ def open_state(
     FileNotFoundError
         If there is no such checkpoint, or the batch is not retained.
     ValueError
-        If there is no such operator or store: the message names those that there are. Or if the
-        folder is on no mounted file system.
+        If there is no such operator or store: the message names those that there are. Or if no file
+        system has the scheme of the URI.
     NotImplementedError
         If another provider has the state, or it has a type or a form that cannot be read.
     CorruptSegmentError, NewerFormatError
