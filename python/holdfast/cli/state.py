@@ -79,7 +79,7 @@ def _asked(state: OpenedState, where: str | None, sql: str | None) -> pa.RecordB
         raise ValueError(f"{sql or where}: {error}") from error
     if found is None:
         raise ValueError(f"{sql}: expected a query with rows")
-    return found.fetch_arrow_reader()
+    return found.to_arrow_reader()
 
 
 def _table(batch: pa.RecordBatch) -> pa.Table:
