@@ -166,7 +166,10 @@ impl StateReader {
             Ok(folder) => Arc::new(LocalStorage::new(folder)),
             Err(_) => {
                 let files = Arc::new(OpenedFiles::new(folder)?);
-                Arc::new(PooledStorage::new(files, Arc::new(HandlePool::new(OPEN_FILES))))
+                Arc::new(PooledStorage::new(
+                    files,
+                    Arc::new(HandlePool::new(OPEN_FILES)),
+                ))
             }
         };
         let rows = family.map_or(RowsOf::Store, |(name, several_values)| RowsOf::Family {

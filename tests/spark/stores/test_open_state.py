@@ -213,26 +213,26 @@ def test_other_libraries_take_it_as_a_stream(totals: Path) -> None:
 
 
 def test_it_is_read_from_an_object_store(totals: Path, s3: S3Server) -> None:
-    shutil.copytree(totals, s3.bucket("state") / "of query", ignore=shutil.ignore_patterns(".*"))
+    shutil.copytree(totals, s3.bucket("state") / "of-query", ignore=shutil.ignore_patterns(".*"))
     where = s3.settings["fs.s3a.endpoint"].removeprefix("http://")
     user, secret = (s3.settings[f"fs.s3a.{which}.key"] for which in ("access", "secret"))
     options = {"access_key": user, "secret_key": secret, "region": "us-east-1", "scheme": "http"}
     files = S3FileSystem(endpoint_override=where, **options)
     with holdfast.open_state(totals) as here:
         table = here.to_arrow()
-    with holdfast.open_state("state/of query", filesystem=files) as there:
+    with holdfast.open_state("state/of-query", filesystem=files) as there:
         assert there.get(table.slice(5, 1).select(there.key_names)).equals(table.slice(5, 1))
         assert there.get(table.select(there.key_names)).equals(table)
         assert there.to_arrow().equals(table)
-    uri = f"s3a://{user}:{secret}@state/of query?endpoint_override={where}&scheme=http"
+    uri = f"s3a://{user}:{secret}@state/of-query?endpoint_override={where}&scheme=http"
     with holdfast.open_state(uri) as there:
         assert there.to_arrow().equals(table)
     with pytest.raises(FileNotFoundError, match="expected the checkpoint folder"):
         holdfast.open_state("state/none", filesystem=files)
-    for file in (s3.folder / "buckets" / "state" / "of query" / "state" / "holdfast").iterdir():
+    for file in (s3.folder / "buckets" / "state" / "of-query" / "state" / "holdfast").glob("*.hf"):
         file.unlink()
     with (
-        holdfast.open_state("state/of query", filesystem=files) as there,
+        holdfast.open_state("state/of-query", filesystem=files) as there,
         pytest.raises(FileNotFoundError, match=r"\.hf"),
     ):
         there.to_arrow()
