@@ -19,6 +19,7 @@ ORDER = (
     "_core",
     "_native",
     "_options",
+    "_exact",
     "_jars",
     "_sessions",
     "_passes",

@@ -203,7 +203,9 @@ def test_every_command_prints_a_document_on_request() -> None:
     (commands,) = (
         action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
-    named = "conf jar show verify history cost parked quarantine dead-letters adopt undo leave"
+    named = (
+        "conf jar show verify history state cost parked quarantine dead-letters adopt undo leave"
+    )
     assert set(commands.choices) == {*named.split(), "repartition", "doctor"}
     for name, command in commands.choices.items():
         assert "--json" in command.format_help(), name

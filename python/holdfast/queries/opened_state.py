@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from holdfast._core import CommitId, StateReader, StateScan
+from holdfast._exact import exact_array
 from holdfast._options import STORE
 from holdfast.files.arrow_paths import ReadPath, readable_folder
 from holdfast.queries.folder import PROVIDER, STATE_FILES_FOLDER, is_query_checkpoint
@@ -19,7 +20,6 @@ from holdfast.queries.logs import committed_batches, read_commit, read_plan
 from holdfast.queries.spark_types import arrow_type, built_array, lent_array
 from holdfast.queries.state import require_committed
 from holdfast.queries.store_forms import Operator, StoreForm, operators, read_operator
-from holdfast.regions.base.exact import exact_array
 
 if TYPE_CHECKING:
     import pyarrow.fs

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from holdfast.regions.base.exact import exact_array
+from holdfast._exact import exact_array
 from holdfast.regions.base.problem import message_of
 from holdfast.regions.base.saved import StateError
 
