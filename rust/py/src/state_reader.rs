@@ -9,7 +9,7 @@ use holdfast_core::rows::spark::{
     ArrowArray, Field, KeyColumn, RowColumns, SparkType, write_keys, write_prefix,
 };
 use holdfast_core::state::{OperatorScan, OperatorState, RowsOf};
-use holdfast_core::storage::{HandlePool, LocalStorage, PooledStorage, Storage};
+use holdfast_core::storage::{LocalStorage, NearbyStorage, Storage};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -18,8 +18,8 @@ use crate::buffer::Payload;
 use crate::errors::to_py;
 use crate::opened_files::OpenedFiles;
 
-/// Bound on the files that Python has open for a reader.
-const OPEN_FILES: usize = 64;
+/// Bound on the parts of files that a reader keeps in memory, if Python opens them.
+const NEARBY_BYTES: u64 = 32 << 20;
 
 /// Bound on the entries of a batch of a scan.
 const BATCH_BYTES: usize = 4 << 20;
@@ -166,10 +166,7 @@ impl StateReader {
             Ok(folder) => Arc::new(LocalStorage::new(folder)),
             Err(_) => {
                 let files = Arc::new(OpenedFiles::new(folder)?);
-                Arc::new(PooledStorage::new(
-                    files,
-                    Arc::new(HandlePool::new(OPEN_FILES)),
-                ))
+                Arc::new(NearbyStorage::new(files, NEARBY_BYTES))
             }
         };
         let rows = family.map_or(RowsOf::Store, |(name, several_values)| RowsOf::Family {

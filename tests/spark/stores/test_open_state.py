@@ -221,7 +221,9 @@ def test_it_is_read_from_an_object_store(totals: Path, s3: S3Server) -> None:
     with holdfast.open_state(totals) as here:
         table = here.to_arrow()
     with holdfast.open_state("state/of-query", filesystem=files) as there:
+        before = s3.requests()
         assert there.get(table.slice(5, 1).select(there.key_names)).equals(table.slice(5, 1))
+        assert (s3.requests() - before)["GetObject"] <= 3
         assert there.get(table.select(there.key_names)).equals(table)
         assert there.to_arrow().equals(table)
     uri = f"s3a://{user}:{secret}@state/of-query?endpoint_override={where}&scheme=http"
