@@ -7,6 +7,7 @@ exception or "returned", condition or value.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.spark.java_side import instance
-from support.spark.queries import STATE, select_provider, settings
+from support.spark.queries import PROVIDERS, STATE, settings
 
 RECORDED = Path(__file__).with_name("provider_calls.tsv")
 GROUPS = [
@@ -27,6 +28,7 @@ GROUPS = [
     "multiGet",
     "tasks",
 ]
+PROVIDER = STATE + "providerClass"
 # What RocksDB waits for a store that is in use: a case that forgets one shall not hold up the rest.
 SOON = {STATE + "rocksdb.lockAcquireTimeoutMs": "2000"}
 
@@ -50,16 +52,19 @@ def outcomes(text: str) -> Outcomes:
 
 def run(spark: SparkSession, provider: str, folder: Path) -> Outcomes:
     calls: Any = instance(spark, "StoreCalls")
-    select_provider(spark, provider)
-    try:
-        with settings(spark, SOON):
-            return outcomes(calls.run(spark._jsparkSession, folder.as_uri()))
-    finally:
-        select_provider(spark, "holdfast")
+    with settings(spark, {**SOON, PROVIDER: PROVIDERS[provider]}):
+        return outcomes(calls.run(spark._jsparkSession, folder.as_uri()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def named(spark: SparkSession) -> Iterator[None]:
+    """Stores without a query: only a query has a default."""
+    with settings(spark, {PROVIDER: PROVIDERS["holdfast"]}):
+        yield
 
 
 @pytest.fixture(scope="module")
-def mine(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+def mine(named: None, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     """What Holdfast makes of all calls."""
     return run(spark, "holdfast", tmp_path_factory.mktemp("calls"))
 

@@ -63,13 +63,16 @@ public final class DefaultProvider {
       return;
     }
     SQLConf conf = plan.conf();
+    String manager = conf.getConfString(HoldfastConf.FILE_MANAGER_KEY, null);
     boolean isDefault = HoldfastConf.isDefault(conf::getConfString);
     if (isDefault) {
-      HoldfastConf.requireFileManager(conf.getConfString(HoldfastConf.FILE_MANAGER_KEY, null));
+      HoldfastConf.requireFileManager(manager);
     }
     Path checkpoint = new Path(query.resolvedCheckpointRoot());
     Configuration hadoop = plan.session().sessionState().newHadoopConf();
-    if (isDefault || running.filter(of -> of.wants(checkpoint, hadoop)).isPresent()) {
+    // Another file manager did not say what this run wants.
+    boolean isKnown = HoldfastConf.FILE_MANAGER_CLASS.equals(manager);
+    if (isDefault || isKnown && running.filter(of -> of.wants(checkpoint, hadoop)).isPresent()) {
       throw new UnsupportedStateException(
           String.format(
               "Nothing was committed to %s: Spark %s runs this query with %s, although its session"
