@@ -256,6 +256,11 @@ ON_THEIR_OWN = {
         Step("terminal", "$ holdfast repartition checkpoints/clicks"),
         Step("terminal", "$ holdfast leave checkpoints/clicks"),
     ),
+    "docs/stores/read-state.md": (
+        Step("not run", "import holdfast\n\nwith", "test_open_state.py makes state and reads it"),
+        Step("not run", "import duckdb", "test_open_state.py has these engines"),
+        Step("not run", "holdfast state", "test_open_state.py runs the command"),
+    ),
     "docs/stores/isolation.md": (
         Step("program", "from pathlib import Path\n\nfrom pyspark.sql import", "readings.py"),
         Step("printed", "readings 0: [20.0, 21.0]"),
