@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from holdfast.cli import folders
 from holdfast.cli.output import exported_rows, report
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.queries.opened_state import OpenedState
-
-#: Rows of a table, for readers in a terminal.
-_MAX_ROWS: Final = report.MAX_LINES
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -75,11 +72,11 @@ def _asked(state: OpenedState, where: str | None, sql: str | None) -> pa.RecordB
     try:
         rows = database.from_arrow(state.scan())
         found = rows.query("state", sql) if sql is not None else rows.filter(str(where))
+        if found is None:
+            raise ValueError(f"{sql}: expected a query with rows")
+        return found.to_arrow_reader()
     except duckdb.Error as error:
         raise ValueError(f"{sql or where}: {error}") from error
-    if found is None:
-        raise ValueError(f"{sql}: expected a query with rows")
-    return found.to_arrow_reader()
 
 
 def _table(batch: pa.RecordBatch) -> pa.Table:
@@ -105,10 +102,10 @@ def _write(rows: pa.RecordBatchReader, file: Path) -> None:
 def _print(rows: pa.RecordBatchReader) -> None:
     shown: list[list[str]] = []
     for batch in rows:
-        shown += exported_rows.shown(_table(batch.slice(0, _MAX_ROWS + 1 - len(shown))))
-        if len(shown) > _MAX_ROWS:
-            said = f"the first {_MAX_ROWS} rows; --json and --parquet have all"
+        shown += exported_rows.shown(_table(batch.slice(0, report.MAX_LINES + 1 - len(shown))))
+        if len(shown) > report.MAX_LINES:
+            said = f"the first {report.MAX_LINES} rows; --json and --parquet have all"
             print(f"holdfast: {said}", file=sys.stderr)
             break
     names = rows.schema.names
-    report.print_table(Table(names, shown[:_MAX_ROWS], words=frozenset(names)))
+    report.print_table(Table(names, shown[: report.MAX_LINES], words=frozenset(names)))
