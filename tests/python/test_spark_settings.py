@@ -90,7 +90,7 @@ def jars() -> str:
 
 
 def needed() -> dict[str, str]:
-    """What Holdfast cannot do without, on a builder."""
+    """Settings that Holdfast cannot do without, on a builder."""
     conf = {key: value for key, value in holdfast.spark_conf().items() if key not in TUNING}
     return {**conf, DEFAULT: "always"}
 
@@ -221,7 +221,7 @@ def test_configure_returns_the_same_builder_with_everything_set(
     assert holdfast.configure(builder, **given) is builder  # type: ignore[arg-type]
     conf = holdfast.spark_conf(**given)  # type: ignore[arg-type]
     assert builder._options == {**conf, DEFAULT: "always"}
-    # What `spark_conf` returns may be on the builder.
+    # The builder may have the settings that `spark_conf` returns.
     other = SparkSession.Builder().config(map=conf)
     assert holdfast.configure(other)._options == builder._options
 

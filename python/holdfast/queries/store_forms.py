@@ -73,7 +73,7 @@ class Operator:
     Attributes
     ----------
     stores : mapping
-        What Spark says about each store.
+        Spark's facts about each store.
     variables : mapping of str to str
         Types of the state variables of `transformWithState`, by name.
     """

@@ -47,7 +47,7 @@ def write_input(folder: Path, first: int, count: int) -> None:
 
 
 def counted(batches: int) -> list[tuple[str, int]]:
-    """What each batch puts out: all its keys, with their counts so far."""
+    """All keys of each batch, with their counts so far: the rows that it puts out."""
     counts: Counter[int] = Counter()
     rows = []
     for number in range(batches):

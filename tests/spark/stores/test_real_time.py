@@ -212,7 +212,7 @@ def test_a_query_that_got_another_provider_is_refused_before_its_batch(
     with pytest.raises(StreamingQueryException, match=r"Nothing was committed to .*checkpoint: "):
         query.processAllAvailable()
     assert list((tmp_path / "checkpoint" / "state").rglob("*.zip")) == []
-    # As advised.
+    # This is the advice.
     shutil.rmtree(tmp_path / "checkpoint")
     query = start(without_provider, tmp_path, counts=True)
     query.processAllAvailable()

@@ -39,7 +39,7 @@ class ConnectServer:
     Attributes
     ----------
     folder
-        As given. Without other settings, tables are in ``spark-warehouse`` there.
+        The given one. Without other settings, tables are in ``spark-warehouse`` there.
     url
         The argument of clients for ``remote``, the same after another `start`.
     """
