@@ -43,6 +43,9 @@ public final class DefaultProvider {
 
   /** Called when plans are listed. The thread of a query does so before it notes the provider. */
   void initializing(SparkContext spark, Path checkpoint, Configuration conf) {
+    if (HoldfastConf.PROVIDER_CLASS.equals(conf.get(HoldfastConf.PROVIDER_KEY))) {
+      return; // by an earlier list, or by the user
+    }
     MicroBatchExecution query = EndOfInput.queryOfThread(spark);
     if (query != null
         && checkpoint.equals(new Path(query.resolvedCheckpointRoot()))
