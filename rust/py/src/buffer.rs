@@ -60,3 +60,23 @@ impl Payload {
         py.detach(|| work(bytes))
     }
 }
+
+/// The buffers of a column of Arrow: validity, offsets and values, any of which may be missing.
+pub(crate) struct Buffers([Option<Payload>; 3]);
+
+impl Buffers {
+    /// # Errors
+    /// Those of [`Payload::of`].
+    pub(crate) fn of(given: [Option<Bound<'_, PyAny>>; 3]) -> PyResult<Self> {
+        let [validity, offsets, values] =
+            given.map(|buffer| buffer.as_ref().map(Payload::of).transpose());
+        Ok(Self([validity?, offsets?, values?]))
+    }
+
+    /// The bytes, for as long as the buffers are held.
+    pub(crate) fn bytes<'a>(&'a self, py: Python<'_>) -> [Option<&'a [u8]>; 3] {
+        self.0
+            .each_ref()
+            .map(|buffer| buffer.as_ref().map(|payload| payload.bytes(py)))
+    }
+}

@@ -12,11 +12,12 @@ use holdfast_core::state::{OperatorScan, OperatorState, RowsOf};
 use holdfast_core::storage::{LocalStorage, NearbyStorage, Storage};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::PyList;
 
-use crate::buffer::Payload;
+use crate::buffer::Buffers;
 use crate::errors::to_py;
 use crate::opened_files::OpenedFiles;
+use crate::table::built;
 
 /// Bound on the parts of files that a reader keeps in memory, if Python opens them.
 const NEARBY_BYTES: u64 = 32 << 20;
@@ -29,7 +30,7 @@ const BATCH_BYTES: usize = 4 << 20;
 struct KeyArgument {
     rows: usize,
     offset: usize,
-    buffers: [Option<Payload>; 3],
+    buffers: Buffers,
     children: Vec<KeyArgument>,
 }
 
@@ -43,12 +44,11 @@ impl<'py> FromPyObject<'_, 'py> for KeyArgument {
             [Option<Bound<'py, PyAny>>; 3],
             Vec<KeyArgument>,
         );
-        let (rows, offset, [validity, offsets, values], children): Parts<'_> = obj.extract()?;
-        let lent = |buffer: Option<Bound<'_, PyAny>>| buffer.as_ref().map(Payload::of).transpose();
+        let (rows, offset, buffers, children): Parts<'_> = obj.extract()?;
         Ok(Self {
             rows,
             offset,
-            buffers: [lent(validity)?, lent(offsets)?, lent(values)?],
+            buffers: Buffers::of(buffers)?,
             children,
         })
     }
@@ -61,9 +61,7 @@ impl KeyArgument {
         name: &'a str,
         kind: &SparkType,
     ) -> Result<KeyColumn<'a>, Error> {
-        let [validity, offsets, values] = &self.buffers;
-        let buffers = [validity, offsets, values]
-            .map(|buffer| buffer.as_ref().map(|payload| payload.bytes(py)));
+        let buffers = self.buffers.bytes(py);
         let kinds = match kind {
             SparkType::Struct(kinds) => kinds.as_slice(),
             _ => &[],
@@ -91,11 +89,11 @@ fn views<'a>(
 
 /// Rows, nulls, the three buffers and the children of each array.
 fn parts(py: Python<'_>, arrays: Vec<ArrowArray>) -> PyResult<Bound<'_, PyList>> {
-    let some = |bytes: &[u8]| (!bytes.is_empty()).then(|| PyBytes::new(py, bytes));
     let parts = arrays.into_iter().map(|ArrowArray { own, children }| {
-        let validity = some(&own.validity).filter(|_| own.nulls > 0);
-        let buffers = (validity, some(&own.offsets), PyBytes::new(py, &own.values));
-        (own.rows(), own.nulls, buffers, parts(py, children)?).into_pyobject(py)
+        let rows = own.rows();
+        let (nulls, validity, offsets, values) = built(py, own);
+        let buffers = (validity, offsets, values);
+        (rows, nulls, buffers, parts(py, children)?).into_pyobject(py)
     });
     PyList::new(py, parts.collect::<PyResult<Vec<_>>>()?)
 }

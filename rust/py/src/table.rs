@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
 
-use crate::buffer::Payload;
+use crate::buffer::Buffers;
 use crate::errors::to_py;
 use crate::place::Place;
 use crate::values::{Owner, SegmentRef};
@@ -30,7 +30,7 @@ pub(crate) struct ColumnArgument {
     layout: ColumnType,
     rows: usize,
     offset: usize,
-    buffers: [Option<Payload>; 3],
+    buffers: Buffers,
 }
 
 impl<'py> FromPyObject<'_, 'py> for ColumnArgument {
@@ -47,14 +47,12 @@ impl<'py> FromPyObject<'_, 'py> for ColumnArgument {
             Option<Bound<'py, PyAny>>,
         );
         let (name, layout, rows, offset, validity, offsets, values): Parts<'_> = obj.extract()?;
-        let payload =
-            |buffer: Option<Bound<'_, PyAny>>| buffer.as_ref().map(Payload::of).transpose();
         Ok(Self {
             name,
             layout: ColumnType::parse(&layout).map_err(to_py)?,
             rows,
             offset,
-            buffers: [payload(validity)?, payload(offsets)?, payload(values)?],
+            buffers: Buffers::of([validity, offsets, values])?,
         })
     }
 }
@@ -64,15 +62,12 @@ type Columns = Vec<ColumnArgument>;
 /// Borrows columns for a call without the GIL.
 fn views<'a>(py: Python<'_>, columns: &'a Columns) -> PyResult<Vec<Column<'a>>> {
     let view = |column: &'a ColumnArgument| {
-        let [validity, offsets, values] = &column.buffers;
-        let buffers = [validity, offsets, values]
-            .map(|buffer| buffer.as_ref().map(|payload| payload.bytes(py)));
         Column::new(
             &column.name,
             column.layout,
             column.rows,
             column.offset,
-            buffers,
+            column.buffers.bytes(py),
         )
     };
     let views = columns.iter().map(view);
@@ -87,7 +82,7 @@ pub(crate) type BuiltParts<'py> = (
     Bound<'py, PyBytes>,
 );
 
-fn built(py: Python<'_>, column: BuiltColumn) -> BuiltParts<'_> {
+pub(crate) fn built(py: Python<'_>, column: BuiltColumn) -> BuiltParts<'_> {
     let some = |bytes: &[u8]| (!bytes.is_empty()).then(|| PyBytes::new(py, bytes));
     let validity = some(&column.validity).filter(|_| column.nulls > 0);
     let offsets = some(&column.offsets);
