@@ -23,7 +23,7 @@ from holdfast.cli import folders
 from holdfast.cli.java import MissingJavaError, begin_jvm, class_loader, java_version
 from holdfast.cli.local_spark import java_errors
 from holdfast.cli.output.documents import print_document
-from holdfast.files.paths import AnyPath, require_nameable
+from holdfast.files.paths import AnyPath, is_remote_uri, require_nameable
 from holdfast.files.printable import printable
 
 #: Another project on PyPI, which installs files into the same folder.
@@ -98,7 +98,7 @@ def examine(folder: str | None = None) -> Iterator[tuple[str, Finding]]:
     for name, check in in_jvm.items():
         yield name, _said_by_java(check) if has_jvm else _SKIPPED
     if folder is not None:
-        possible = has_jvm or not folders.needs_jvm(folder)
+        possible = has_jvm or not is_remote_uri(folder)
         yield "checkpoint folder", _folder(folder, has_jvm=has_jvm) if possible else _SKIPPED
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
 from importlib.util import find_spec
-from typing import Final
 
 from holdfast.cli.java import begin_jvm
 from holdfast.cli.local_spark import java_errors
 from holdfast.files.mounted import MountedPath
-from holdfast.files.paths import AnyPath, any_folder
+from holdfast.files.paths import URI, AnyPath, any_folder, is_remote_uri
 from holdfast.files.reached import use_jvm
 from holdfast.queries.folder import is_query_checkpoint
-
-_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def given(folder: str) -> AnyPath:
@@ -24,9 +20,9 @@ def given(folder: str) -> AnyPath:
 
     Raises an OSError or ValueError if no file system has this scheme, or it cannot be reached.
     """
-    if not _URI.match(folder):
+    if not URI.match(folder):
         return MountedPath(folder)
-    if needs_jvm(folder):
+    if is_remote_uri(folder):
         if find_spec("pyspark") is None:
             raise OSError(
                 f"{folder} is on a file system that only Spark reaches: "
@@ -48,11 +44,6 @@ def query(folder: str) -> AnyPath:
     if not is_query_checkpoint(found):
         raise FileNotFoundError(f"{found} is not the checkpoint of a streaming query")
     return found
-
-
-def needs_jvm(folder: str) -> bool:
-    """Say whether only a JVM reaches the folder that an argument names."""
-    return bool(_URI.match(folder)) and not folder.lower().startswith("file:")
 
 
 def add_argument(command: argparse.ArgumentParser, *, of: str) -> None:

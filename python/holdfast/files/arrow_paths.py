@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.files.paths import AnyPath, local_folder
+from holdfast.files.paths import AnyPath, is_remote_uri, local_folder
 
 if TYPE_CHECKING:
     import pyarrow.fs
@@ -75,11 +75,10 @@ def readable_folder(path: str | os.PathLike[str], files: pyarrow.fs.FileSystem |
     """
     if files is not None:
         return ArrowPath(files, os.fspath(path).rstrip("/"))
-    uri = re.match("(?!file:)([a-z][a-z0-9+.-]*):/", str(path), re.IGNORECASE)
-    if uri is None:
+    if not (isinstance(path, str) and is_remote_uri(path)):
         return local_folder(path)
     from pyarrow.fs import FileSystem
 
     # The schemes of Hadoop's client for S3.
-    files, inside = FileSystem.from_uri(re.sub("^s3[an]:", "s3:", os.fspath(path)))
+    files, inside = FileSystem.from_uri(re.sub("^s3[an]:", "s3:", path))
     return ArrowPath(files, inside.rstrip("/"))

@@ -16,6 +16,8 @@ from holdfast.files.reached import HadoopPath, Status, has_session, qualified
 AnyPath = MountedPath | HadoopPath
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+#: A text that is no path.
+URI: Final = re.compile(f"{_SCHEME.pattern}/")
 
 
 def any_folder(path: str | os.PathLike[str] | HadoopPath) -> AnyPath:
@@ -46,6 +48,12 @@ def any_folder(path: str | os.PathLike[str] | HadoopPath) -> AnyPath:
     else:
         is_local = scheme[1].lower() == "file"
     return local_folder(path) if is_local else qualified(path)
+
+
+def is_remote_uri(text: str) -> bool:
+    """Return whether a text is a URI of a file system that is not mounted."""
+    uri = URI.match(text)
+    return uri is not None and uri[1].lower() != "file"
 
 
 def absolute(path: AnyPath) -> AnyPath:
