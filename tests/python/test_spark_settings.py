@@ -6,6 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -613,6 +614,26 @@ def test_a_real_session_without_the_plugin_is_refused_while_it_runs_and_after_it
     assert "does not have the Spark plugin of Holdfast on its class path" in stopped
 
 
+#: Calls `configure` with a builder's options, variables, and text in spark-defaults.conf.
+Configured = Callable[[dict[str, str], dict[str, str], str | None], None]
+
+
+@pytest.fixture
+def configured(
+    builder: SparkSession.Builder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Configured:
+    def configure(
+        options: dict[str, str], environment: dict[str, str], defaults: str | None
+    ) -> None:
+        for name, value in (environment | {"SPARK_CONF_DIR": str(tmp_path)}).items():
+            monkeypatch.setenv(name, value)
+        if defaults is not None:
+            (tmp_path / "spark-defaults.conf").write_text(defaults)
+        holdfast.configure(builder.config(map=options))
+
+    return configure
+
+
 @pytest.mark.parametrize(
     ("options", "environment", "defaults"),
     [
@@ -623,14 +644,12 @@ def test_a_real_session_without_the_plugin_is_refused_while_it_runs_and_after_it
     ],
 )
 def test_workers_on_this_machine_get_the_interpreter_of_the_program(
-    builder: SparkSession.Builder,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    configured: Configured,
     options: dict[str, str],
     environment: dict[str, str],
     defaults: str | None,
 ) -> None:
-    configure_with(builder, monkeypatch, tmp_path, options, environment, defaults)
+    configured(options, environment, defaults)
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
@@ -648,31 +667,13 @@ def test_workers_on_this_machine_get_the_interpreter_of_the_program(
     ],
 )
 def test_an_interpreter_that_others_choose_is_left_to_them(
-    builder: SparkSession.Builder,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    configured: Configured,
     options: dict[str, str],
     environment: dict[str, str],
     defaults: str | None,
 ) -> None:
-    configure_with(builder, monkeypatch, tmp_path, options, environment, defaults)
+    configured(options, environment, defaults)
     assert os.environ.get("PYSPARK_PYTHON") == environment.get("PYSPARK_PYTHON")
-
-
-def configure_with(
-    builder: SparkSession.Builder,
-    monkeypatch: pytest.MonkeyPatch,
-    folder: Path,
-    options: dict[str, str],
-    environment: dict[str, str],
-    defaults: str | None,
-) -> None:
-    """`configure` with a builder's options, variables, and text in spark-defaults.conf."""
-    for name, value in (environment | {"SPARK_CONF_DIR": str(folder)}).items():
-        monkeypatch.setenv(name, value)
-    if defaults is not None:
-        (folder / "spark-defaults.conf").write_text(defaults)
-    holdfast.configure(builder.config(map=options))
 
 
 # In a process of its own, whose PATH has another python3.

@@ -36,18 +36,15 @@ from support.regional.kafka_pipeline import (
 )
 from support.regional.pipelines import expected
 from support.spark.java_side import compiled, skipped_without_jars
-from support.spark.kafka_broker import KafkaBroker
+from support.spark.kafka_broker import KafkaBroker, running_broker
 
 _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    with skipped_without_jars():
-        helpers = compiled("UntilInputEnds")
-        started = KafkaBroker(tmp_path_factory.mktemp("kafka"), helpers, partitions=PARTITIONS)
-    yield started
-    started.close()
+    with running_broker(tmp_path_factory.mktemp("kafka"), partitions=PARTITIONS) as running:
+        yield running
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from holdfast.files.paths import any_folder, listed
 from holdfast.regions.sinks.kafka_client import KafkaTransactions
 from holdfast.regions.sinks.kafka_marker import Marker
 from support.regional.kafka_pipeline import PARTITIONS, new_topic, read_committed
-from support.spark.java_side import compiled, skipped_without_jars
-from support.spark.kafka_broker import KafkaBroker
+from support.spark.kafka_broker import KafkaBroker, running_broker
 from support.spark.kafka_once_job import POINTS, records
 from support.spark.mini_hdfs import MiniHdfs
 from support.spark.queries import source, write_batch
@@ -32,11 +31,8 @@ KEYS = 7
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    with skipped_without_jars():
-        helpers = compiled("UntilInputEnds")
-        started = KafkaBroker(tmp_path_factory.mktemp("kafka"), helpers, partitions=PARTITIONS)
-    yield started
-    started.close()
+    with running_broker(tmp_path_factory.mktemp("kafka"), partitions=PARTITIONS) as running:
+        yield running
 
 
 def write_input(folder: Path, first: int, count: int) -> None:

@@ -19,8 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 from harness.process import kill_session
 from support.spark import processes
 from support.spark.bad_rows_application import Application
-from support.spark.java_side import skipped_without_jars
-from support.spark.kafka_broker import KafkaBroker
+from support.spark.kafka_broker import KafkaBroker, running_broker
 from support.spark.minors import is_older_than
 from support.spark.moved_queries import FILE_MANAGER
 from support.spark.queries import PROVIDERS, STATE, require_served_by, settings, write_batch
@@ -39,11 +38,9 @@ UNLISTED = {"spark.sql.streaming.realTimeMode.allowlistCheck": "false"}
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, helpers: Path) -> Iterator[KafkaBroker]:
-    with skipped_without_jars():
-        running = KafkaBroker(tmp_path_factory.mktemp("kafka"), helpers, partitions=2)
-    yield running
-    running.close()
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with running_broker(tmp_path_factory.mktemp("kafka"), partitions=2) as running:
+        yield running
 
 
 def application(broker: KafkaBroker, folder: Path, *arguments: str, **more: str) -> Application:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from support.servers import START_SECONDS, free_port, listens, wait_until_up
 from support.spark.class_archive import on_class_path
-from support.spark.java_side import QUICK_START, JavaServer, jars, tool
+from support.spark.java_side import (
+    QUICK_START,
+    JavaServer,
+    compiled,
+    jars,
+    skipped_without_jars,
+    tool,
+)
 
 #: 16 bytes, in base64.
 CLUSTER_ID = "holdfast-test-clusterA"
@@ -82,3 +90,12 @@ class KafkaBroker(JavaServer):
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=60)
+
+
+@contextmanager
+def running_broker(folder: Path, *, partitions: int) -> Iterator[KafkaBroker]:
+    """A broker for the tests of a module; they are skipped if there are no jars."""
+    with skipped_without_jars():
+        broker = KafkaBroker(folder, compiled("UntilInputEnds"), partitions=partitions)
+    yield broker
+    broker.close()
