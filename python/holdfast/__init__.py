@@ -10,11 +10,13 @@ Four ways in:
 - `regional`: a pipeline of operators over Arrow batches whose checkpoints complete although some
   regions could not take part. This needs PyArrow and NumPy, and PySpark unless it is run without.
 - `open_state`: the state of such a query as a table, without Spark. This needs PyArrow and NumPy.
+  `branch`: a checkpoint that begins with that state.
 - `SnapshotManager`: the file-merging snapshot manager by itself. This needs nothing.
 
 Importing this package is quick: PySpark, PyArrow and NumPy are imported where they are used.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import (
@@ -35,11 +37,16 @@ from holdfast._spark import check, configure, spark_conf
 from holdfast.regions import __all__ as _of_regions
 
 if TYPE_CHECKING:
+    from holdfast.queries.branches import branch as branch
     from holdfast.queries.opened_state import OpenedState as OpenedState
     from holdfast.queries.opened_state import open_state as open_state
     from holdfast.regions import *  # noqa: F403
 
-_OF_STATE = ("OpenedState", "open_state")
+_OF_QUERIES = {
+    "OpenedState": "opened_state",
+    "branch": "branches",
+    "open_state": "opened_state",
+}
 
 __all__ = [
     "AttemptEndedError",
@@ -58,7 +65,7 @@ __all__ = [
     "plugin_jars",
     "spark_conf",
 ]
-__all__ += [*_OF_STATE, *_of_regions]
+__all__ += [*_OF_QUERIES, *_of_regions]
 
 
 def __getattr__(name: str) -> Any:
@@ -67,10 +74,8 @@ def __getattr__(name: str) -> Any:
         from holdfast import regions
 
         return getattr(regions, name)
-    if name in _OF_STATE:
-        from holdfast.queries import opened_state
-
-        return getattr(opened_state, name)
+    if name in _OF_QUERIES:
+        return getattr(import_module(f"holdfast.queries.{_OF_QUERIES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

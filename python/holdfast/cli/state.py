@@ -24,9 +24,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--operator", type=int, default=0, metavar="N", help="number of the operator (default: 0)"
     )
     command.add_argument("--store", metavar="NAME", help="store, for operators with several")
-    command.add_argument(
+    chosen = command.add_mutually_exclusive_group()
+    chosen.add_argument(
         "--batch", type=int, metavar="N", help="the state after this batch (default: the newest)"
     )
+    chosen.add_argument("--tag", metavar="NAME", help="the state of this tag")
     asked = command.add_mutually_exclusive_group()
     asked.add_argument("--where", metavar="EXPRESSION", help="only rows for which this SQL is true")
     asked.add_argument(
@@ -49,6 +51,7 @@ def show(arguments: argparse.Namespace) -> None:
         batch=arguments.batch,
         operator=arguments.operator,
         store=arguments.store,
+        tag=arguments.tag,
     ) as state:
         print(f"holdfast: state of batch {state.batch_id}", file=sys.stderr)
         rows = _asked(state, arguments.where, arguments.sql)

@@ -60,6 +60,14 @@ class ArrowPath:
         """Open a file of the folder, to read ranges of it."""
         return self.files.open_input_file((self / name).path)
 
+    def at(self, uri: str) -> ArrowPath:
+        """Return a folder of the same file system by its URI."""
+        inside = re.sub("^[A-Za-z0-9]+://", "", uri)
+        # Paths begin with a bucket, or on HDFS at the root.
+        if self.path.startswith("/"):
+            inside = f"/{inside.partition('/')[2]}"
+        return ArrowPath(self.files, inside)
+
     def _info(self) -> Any:
         return self.files.get_file_info(self.path)
 

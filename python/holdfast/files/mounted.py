@@ -63,6 +63,13 @@ class MountedPath(PosixPath):
             file.flush()
             os.fsync(file.fileno())
 
+    def copy_to(self, target: str) -> None:
+        """Copy a file, whose content is durable."""
+        with self.open("rb") as source, open(target, "xb", opener=create) as file:
+            shutil.copyfileobj(source, file)
+            file.flush()
+            os.fsync(file.fileno())
+
     def replace_text(self, text: str, *, durable: bool = True) -> None:
         """Replace a small file at once for every reader; by default durable, with its name."""
         staged = self.with_suffix(".new")

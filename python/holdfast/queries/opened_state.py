@@ -16,6 +16,7 @@ from holdfast._exact import exact_array
 from holdfast._options import STORE
 from holdfast.files.arrow_paths import ReadPath, readable_folder
 from holdfast.queries.folder import PROVIDER, STATE_FILES_FOLDER, is_query_checkpoint
+from holdfast.queries.leases import held_tag
 from holdfast.queries.logs import committed_batches, read_commit, read_plan
 from holdfast.queries.spark_types import arrow_type, built_array, lent_array
 from holdfast.queries.state import require_committed
@@ -31,6 +32,7 @@ def open_state(
     batch: int | None = None,
     operator: int = 0,
     store: str | None = None,
+    tag: str | None = None,
     filesystem: pyarrow.fs.FileSystem | None = None,
 ) -> OpenedState:
     """Open the state of a query after one of its batches, to read it as a table.
@@ -50,6 +52,8 @@ def open_state(
         Number of the stateful operator, as in the folder ``state``.
     store : str, optional
         Name of the store or the state variable, for operators with several.
+    tag : str, optional
+        Name of a tag, instead of a batch.
     filesystem : pyarrow.fs.FileSystem, optional
         The file system that has the path, such as a `pyarrow.fs.S3FileSystem`.
 
@@ -61,10 +65,10 @@ def open_state(
     Raises
     ------
     FileNotFoundError
-        If there is no such checkpoint, or the batch is not retained.
+        If there is no such checkpoint or tag, or the batch is not retained.
     ValueError
-        If there is no such operator or store: the message names those that there are. Or if no file
-        system has the scheme of the URI.
+        If both `batch` and `tag` are given. If there is no such operator or store: the message
+        names those that there are. If no file system has the scheme of the URI.
     NotImplementedError
         If another provider has the state, or it has a type or a form that cannot be read.
     CorruptSegmentError, NewerFormatError
@@ -79,9 +83,15 @@ def open_state(
     folder = readable_folder(path, filesystem)
     if not is_query_checkpoint(folder):
         raise FileNotFoundError(f"{folder}: expected the checkpoint folder of a streaming query")
-    logged = committed_batches(folder)
-    number = batch if batch is not None else max(logged, default=0)
-    require_committed(folder, number, logged)
+    segments = folder / STATE_FILES_FOLDER
+    if tag is not None:
+        if batch is not None:
+            raise ValueError("expected a batch or a tag, found both")
+        folder, number = held_tag(folder, tag)
+    else:
+        logged = committed_batches(folder)
+        number = batch if batch is not None else max(logged, default=0)
+        require_committed(folder, number, logged)
     plan = read_plan(folder, number)
     ids = read_commit(folder, number)
     # A query that moved to Holdfast has ids before the next plan.
@@ -103,7 +113,7 @@ def open_state(
         # They have another hash, or other bytes than Arrow.
         form = replace(form, hashed=None)
     reader = StateReader(
-        folder / STATE_FILES_FOLDER,
+        segments,
         str(operator),
         form.store,
         [(partition, id) for of, partition, id in ids if of == operator],

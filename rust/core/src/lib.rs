@@ -15,6 +15,7 @@ pub mod commits;
 pub mod digest;
 pub mod format;
 pub mod isolation;
+pub mod leases;
 pub mod liveness;
 pub mod manager;
 pub mod reclaim;

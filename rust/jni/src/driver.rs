@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use holdfast_core::commits::{Facts, Failure, Step, Writer, next_step as next};
-use holdfast_core::liveness::Floors;
+use holdfast_core::leases::read_leases;
+use holdfast_core::liveness::{Floors, Leased, Needed};
 use holdfast_core::reclaim::{self, IndexCache, KnownTerms, encode_finished};
 use holdfast_core::segment::create_from_copies as create;
 use holdfast_core::state::VersionId;
@@ -17,7 +18,7 @@ use jni::{Env, JValue, jni_sig, jni_str};
 use parking_lot::Mutex;
 
 use crate::convert::{Answer, LongRecords, file_id, file_records};
-use crate::folders::storage;
+use crate::folders::{readable, storage};
 use crate::guard::{Result, natives};
 use crate::handles::Handles;
 
@@ -124,6 +125,7 @@ natives! {
     ) -> JString;
     env fn reclaim(
         cache: jlong, dir: JString, files: "io.holdfast.spark.merged.HadoopFolder",
+        leases: JString, lease_files: "io.holdfast.spark.merged.HadoopFolder",
         partitions: [JString], ids: [JString], live_terms: [jlong], own: [jlong], older: jlong,
         told: jboolean, lists: jboolean
     ) -> "io.holdfast.spark.merged.Reclaimed";
@@ -192,7 +194,7 @@ fn look_at_file(
     term: jlong,
     number: jlong,
 ) -> Result<jlong> {
-    let storage = storage(env, dir, &files)?;
+    let storage = readable(env, dir, &files)?;
     let name = file_id(Term(term as u64), number)?.file_name();
     let look = || {
         if storage.capabilities().sync_by_name {
@@ -274,6 +276,8 @@ fn reclaim<'local>(
     cache: jlong,
     dir: String,
     files: JObject<'_>,
+    leases: String,
+    lease_files: JObject<'_>,
     partitions: Vec<String>,
     ids: Vec<VersionId>,
     live_terms: Vec<jlong>,
@@ -283,10 +287,14 @@ fn reclaim<'local>(
     lists: jboolean,
 ) -> Result<JObject<'local>> {
     let storage = storage(env, dir, &files)?;
-    let mut floors = Floors::default();
+    let mut oldest = Floors::default();
     for (partition, id) in partitions.iter().zip(&ids) {
-        floors.add_version(partition, id);
+        oldest.add_version(partition, id);
     }
+    // The caller has read the oldest entry before.
+    let leases = read_leases(crate::folders::storage(env, leases, &lease_files)?.as_ref())?;
+    let leases = leases.iter().map(Leased::of).collect::<Result<_, _>>()?;
+    let needed = Needed { oldest, leases };
     let live = all(live_terms);
     let known = KnownTerms {
         older: Term(older as u64),
@@ -298,9 +306,9 @@ fn reclaim<'local>(
     let report = match told {
         true => {
             let terms = lists.then_some(known);
-            reclaim::reclaim_told(storage, indexes, &floors, &may_append, terms)
+            reclaim::reclaim_told(storage, indexes, &needed, &may_append, terms)
         }
-        false => reclaim::reclaim(storage, indexes, &floors, &may_append, known),
+        false => reclaim::reclaim(storage, indexes, &needed, &may_append, known),
     }?;
     let space = &report.space;
     let done = env.new_string(report.summary())?;

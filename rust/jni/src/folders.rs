@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use holdfast_core::format::Compression;
+use holdfast_core::leases::{BranchStorage, read_parent};
 use holdfast_core::reclaim::encode_finished;
 use holdfast_core::segment::{SegmentWriter, WriterOptions};
 use holdfast_core::state::StoreFolder;
@@ -14,7 +15,7 @@ use holdfast_core::storage::{
 use holdfast_core::{Error, Term};
 use jni::objects::JObject;
 use jni::sys::{jboolean, jint, jlong};
-use jni::{Env, jni_sig, jni_str};
+use jni::{Env, JValue, jni_sig, jni_str};
 use rustix::process::{Resource, getrlimit};
 
 use crate::convert::{LongRecord, file_id};
@@ -82,6 +83,29 @@ pub(crate) fn storage(env: &Env<'_>, dir: String, files: &JObject<'_>) -> Result
     })
 }
 
+/// The folder `dir` for reading: a branch finds files in the folder of its parent, too.
+pub(crate) fn readable(
+    env: &mut Env<'_>,
+    dir: String,
+    files: &JObject<'_>,
+) -> Result<Arc<dyn Storage>> {
+    let own = storage(env, dir, files)?;
+    let Some(parent) = read_parent(own.as_ref())? else {
+        return Ok(own);
+    };
+    let until = parent.until();
+    let reached = if files.is_null() {
+        JObject::null()
+    } else {
+        let uri = env.new_string(&parent.folder)?;
+        let signature = jni_sig!("(Ljava/lang/String;)Lio/holdfast/spark/merged/HadoopFolder;");
+        env.call_method(files, jni_str!("at"), signature, &[JValue::Object(&uri)])?
+            .l()?
+    };
+    let parent = storage(env, parent.folder, &reached)?;
+    Ok(Arc::new(BranchStorage::new(own, parent, until)))
+}
+
 /// Bound on open handles for reading files of state stores: 64 tasks that read four runs each. On
 /// S3A a handle may hold a connection, and S3A has 500 of them by default.
 const MAX_HANDLES: u64 = 256;
@@ -137,7 +161,7 @@ fn open_folder(
 ) -> Result<jlong> {
     let handles = Arc::clone(&HANDLES);
     let mut storage: Arc<dyn Storage> =
-        Arc::new(PooledStorage::new(storage(env, dir, &files)?, handles));
+        Arc::new(PooledStorage::new(readable(env, dir, &files)?, handles));
     if !files.is_null() {
         storage = Arc::new(CachedStorage::new(storage, Arc::clone(&CACHE)));
     }

@@ -17,7 +17,7 @@ use jni::objects::JObject;
 use jni::sys::{jint, jlong};
 use parking_lot::Mutex;
 
-use crate::folders::{NEARBY_BYTES, seen_while_written, storage};
+use crate::folders::{NEARBY_BYTES, readable, seen_while_written, storage};
 use crate::guard::{Result, natives};
 use crate::handles::Handles;
 use crate::regional::REGIONAL;
@@ -76,7 +76,7 @@ natives! {
 }
 
 fn open_stored(env: &mut Env<'_>, dir: String, files: JObject<'_>) -> Result<jlong> {
-    let storage = storage(env, dir, &files)?;
+    let storage = readable(env, dir, &files)?;
     // A file that readers see before it is finished grows, and `NearbyStorage` would not notice.
     let grows = files.is_null() || seen_while_written(env, &files)?;
     let nearby = if grows {

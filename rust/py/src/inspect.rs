@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use holdfast_core::leases::open_local;
 use holdfast_core::state::{self, SegmentReport as CoreReport, StoreId, VersionId};
-use holdfast_core::storage::LocalStorage;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -164,8 +164,7 @@ pub(crate) fn inspect_segment(
     folder: PathBuf,
     r#ref: SegmentRef,
 ) -> PyResult<SegmentReport> {
-    let storage = LocalStorage::new(folder);
-    py.detach(|| state::inspect_segment(&storage, &r#ref.0))
+    py.detach(|| state::inspect_segment(open_local(folder)?.as_ref(), &r#ref.0))
         .map(SegmentReport::from)
         .map_err(to_py)
 }

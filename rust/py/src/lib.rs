@@ -10,6 +10,7 @@ mod client;
 mod digest;
 mod errors;
 mod inspect;
+mod leases;
 mod manager;
 mod manager_message;
 mod modes;
@@ -50,6 +51,8 @@ mod _core {
     use crate::errors::{AttemptEndedError, CorruptSegmentError, FencedError, NewerFormatError};
     #[pymodule_export]
     use crate::inspect::{CommitId, SegmentReport, inspect_segment};
+    #[pymodule_export]
+    use crate::leases::{Lease, Parent, lease_step};
     #[pymodule_export]
     use crate::manager::SnapshotManager;
     #[pymodule_export]

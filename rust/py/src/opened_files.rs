@@ -1,7 +1,9 @@
 //! Files of a folder that Python opens, such as those of `pyarrow.fs`, for reading alone.
 
 use std::fmt;
+use std::sync::Arc;
 
+use holdfast_core::leases::{BranchStorage, read_parent};
 use holdfast_core::storage::{
     AppendFile, Capabilities, ObjectMeta, ReadFile, Storage, check_name, check_range,
 };
@@ -10,6 +12,8 @@ use pyo3::exceptions::PyFileNotFoundError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::errors::to_py;
+
 /// A folder with a method `open`, which takes the name of a file. It returns an object with the
 /// methods `size` and `read_at` (number of bytes, offset) of `pyarrow.NativeFile`.
 pub(crate) struct OpenedFiles {
@@ -17,8 +21,19 @@ pub(crate) struct OpenedFiles {
     location: String,
 }
 
+/// The folder of the segments of a checkpoint: a branch finds files in the folder of its parent, too.
+pub(crate) fn opened(folder: &Bound<'_, PyAny>) -> PyResult<Arc<dyn Storage>> {
+    let own: Arc<dyn Storage> = Arc::new(OpenedFiles::new(folder)?);
+    let Some(parent) = read_parent(own.as_ref()).map_err(to_py)? else {
+        return Ok(own);
+    };
+    let reached = folder.call_method1("at", (&parent.folder,))?;
+    let files = Arc::new(OpenedFiles::new(&reached)?);
+    Ok(Arc::new(BranchStorage::new(own, files, parent.until())))
+}
+
 impl OpenedFiles {
-    pub(crate) fn new(folder: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn new(folder: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self {
             location: folder.str()?.to_string(),
             folder: folder.clone().unbind(),

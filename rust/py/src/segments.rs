@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use holdfast_core::format;
-use holdfast_core::storage::LocalStorage;
+use holdfast_core::leases::open_local;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -31,9 +31,8 @@ pub(crate) fn read_segment<'py>(
     r#ref: SegmentRef,
     owner: Owner,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let storage = LocalStorage::new(folder);
     let segment = py
-        .detach(|| format::read_segment(&storage, &r#ref.0, &owner.0))
+        .detach(|| format::read_segment(open_local(folder)?.as_ref(), &r#ref.0, &owner.0))
         .map_err(to_py)?;
     Ok(PyBytes::new(py, &segment.payload))
 }

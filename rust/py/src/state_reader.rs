@@ -4,19 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_core::Error;
+use holdfast_core::leases::open_local;
 use holdfast_core::rows::Column;
 use holdfast_core::rows::spark::{
     ArrowArray, Field, KeyColumn, RowColumns, SparkType, write_keys, write_prefix,
 };
 use holdfast_core::state::{OperatorScan, OperatorState, RowsOf};
-use holdfast_core::storage::{LocalStorage, NearbyStorage, Storage};
+use holdfast_core::storage::{NearbyStorage, Storage};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::buffer::Buffers;
 use crate::errors::to_py;
-use crate::opened_files::OpenedFiles;
+use crate::opened_files::opened;
 use crate::table::built;
 
 /// Bound on the parts of files that a reader keeps in memory, if Python opens them.
@@ -104,7 +105,8 @@ fn parts(py: Python<'_>, arrays: Vec<ArrowArray>) -> PyResult<Bound<'_, PyList>>
 /// ----------
 /// folder : str, os.PathLike or object
 ///     The folder of the segments: a path, or an object whose method `open` takes the name of a file
-///     and returns one with the methods `size` and `read_at` of `pyarrow.NativeFile`.
+///     and returns one with the methods `size` and `read_at` of `pyarrow.NativeFile`. Its method `at`
+///     returns another folder by its URI.
 /// operator, store : str
 ///     The operator, and the name of its stores.
 /// ids : sequence of (int, str)
@@ -161,11 +163,8 @@ impl StateReader {
             checksums,
         };
         let storage: Arc<dyn Storage> = match folder.extract::<PathBuf>() {
-            Ok(folder) => Arc::new(LocalStorage::new(folder)),
-            Err(_) => {
-                let files = Arc::new(OpenedFiles::new(folder)?);
-                Arc::new(NearbyStorage::new(files, NEARBY_BYTES))
-            }
+            Ok(folder) => open_local(folder).map_err(to_py)?,
+            Err(_) => Arc::new(NearbyStorage::new(opened(folder)?, NEARBY_BYTES)),
         };
         let rows = family.map_or(RowsOf::Store, |(name, several_values)| RowsOf::Family {
             name,

@@ -21,6 +21,7 @@
 mod check;
 mod facts;
 mod floors;
+mod leased;
 mod ledger;
 mod listed;
 mod restored;
@@ -30,6 +31,7 @@ mod view;
 
 pub use facts::{Fallbacks, FileFacts, SegmentFacts};
 pub use floors::Floors;
+pub use leased::{Leased, Needed};
 pub(crate) use ledger::segment_ref;
 pub use ledger::{Actions, Ledger, Occasion};
 pub use listed::{ClosedSpace, ListedFile, ListedSegment, SortedOut, sort_out};

@@ -388,6 +388,8 @@ public final class Native {
       long cache,
       String dir,
       HadoopFolder files,
+      String leases,
+      HadoopFolder leaseFiles,
       String[] partitions,
       String[] ids,
       long[] liveTerms,

@@ -132,6 +132,20 @@ public final class PipelineFiles {
         });
   }
 
+  /** Like {@link #create}, with the content of another file. */
+  public void copy(String from, String to) throws IOException {
+    at(
+        "cannot copy",
+        from,
+        source -> {
+          Path target = files.path(to);
+          try (InputStream in = files.fileSystem(source).open(source)) {
+            files.at(target).write(target, in::transferTo, false);
+          }
+          return null;
+        });
+  }
+
   /** True on file systems that rename files in one step. */
   public boolean writesThrough(String uri) throws IOException {
     return at("cannot resolve", uri, path -> files.at(path).writesThrough());

@@ -22,7 +22,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeoutException;
-import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -247,12 +246,10 @@ final class Durability {
     String[] ids = CommitLog.neededIds(CommitLog.read(newest, where.conf));
     List<String> gone = new ArrayList<>();
     for (FileEnd referenced : Native.referencedEnds(ids)) {
-      Path file = new Path(where.path(), referenced.file().toString());
-      FileSystem fileSystem = file.getFileSystem(where.conf);
+      FileId file = referenced.file();
+      long bytes = Native.lookAtFile(where.name, where.files(), file.term(), file.number());
       // HDFS learns the length of an open file late.
-      boolean whole =
-          fileSystem.exists(file)
-              && (!where.isLocal() || fileSystem.getFileStatus(file).getLen() >= referenced.end());
+      boolean whole = where.isLocal() ? bytes >= referenced.end() : bytes > 0;
       if (!whole) {
         gone.add(referenced.file().toString());
       }

@@ -33,7 +33,7 @@ import org.slf4j.LoggerFactory;
  * executors share a file after a partition has moved.
  *
  * <p>Spark removes old entries of the commit log (spark.sql.streaming.minBatchesToRetain). The
- * oldest remaining entry is the oldest batch whose state is needed.
+ * oldest remaining entry is the oldest batch whose state is needed, but for leases.
  */
 final class Reclaimer {
   private static final Logger LOG = LoggerFactory.getLogger(Reclaimer.class);
@@ -118,6 +118,7 @@ final class Reclaimer {
   private void run(SegmentFolder folder, SparkFile entry, Configuration conf, boolean lists) {
     try {
       Path log = entry.path().getParent();
+      // Leases are read after it: see rust/core/src/leases/mod.rs.
       long first = CommitLog.batches(log, conf).min().orElse(entry.number());
       List<CommitLog.StoreId> oldest =
           CommitLog.needed(CommitLog.read(new Path(log, Long.toString(first)), conf));
@@ -134,7 +135,7 @@ final class Reclaimer {
   }
 
   /**
-   * Deletes files that neither the oldest retained entry nor a later entry needs.
+   * Deletes files that neither the oldest retained entry, nor a later entry, nor a lease needs.
    *
    * @param batch that was published last
    * @param oldest ids of the oldest retained entry
@@ -153,6 +154,7 @@ final class Reclaimer {
     // A file of a term that is given later stops the pass. The next pass knows the term.
     Terms.Given given = terms.given(folder.name);
     long[] live = given.writers().keySet().stream().mapToLong(Long::longValue).toArray();
+    SegmentFolder leases = folder.leases();
     Reclaimed found;
     try {
       found =
@@ -160,6 +162,8 @@ final class Reclaimer {
               known.cache(),
               folder.name,
               folder.files(),
+              leases.name,
+              leases.files(),
               partitions,
               ids,
               live,

@@ -47,6 +47,11 @@ public final class HadoopFolder {
     seenWhileWritten = fileSystem.hasPathCapability(folder, CommonPathCapabilities.FS_APPEND);
   }
 
+  /** Another folder, by its URI. */
+  HadoopFolder at(String uri) throws IOException {
+    return new HadoopFolder(new Path(uri), fileSystem.getConf());
+  }
+
   /** Refuses a taken name: here, or at the end of the file if an object store can decide then. */
   HadoopOutput create(String name) throws IOException {
     Path path = new Path(folder, name);

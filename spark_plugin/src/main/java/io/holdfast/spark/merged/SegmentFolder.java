@@ -47,6 +47,11 @@ public final class SegmentFolder {
     return named(name + "/driver", conf);
   }
 
+  /** The folder in this one of the leases on its segments. */
+  public SegmentFolder leases() {
+    return named(name + "/leases", conf);
+  }
+
   /** True if state stores use the folder. The driver deletes files that they do not need. */
   public boolean isOfStateStores() {
     return name.endsWith("/state/" + HoldfastConf.STATE_FOLDER);

@@ -1,0 +1,197 @@
+"""``holdfast tag``, ``tags``, ``untag``, ``branch``, ``detach``: state beyond retained batches."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast._core import Lease
+from holdfast.cli import folders
+from holdfast.cli.output import report
+from holdfast.cli.output.tables import Table
+from holdfast.files.paths import AnyPath, absolute
+from holdfast.queries import branches, leases
+from holdfast.queries.logs import committed_batches, read_commit
+from holdfast.queries.state import require_committed
+
+
+def add_tag_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``holdfast tag``."""
+    folders.add_argument(command, of=" of the query")
+    command.add_argument("name", help="name of the tag: letters, digits, '-' and '_'")
+    _add_at(command)
+    _add_yes(command, "make the tag")
+
+
+def add_untag_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``holdfast untag``."""
+    folders.add_argument(command, of=" of the query")
+    command.add_argument("name", help="name of the tag, or of the lease of a branch that is gone")
+    _add_yes(command, "remove the tag")
+
+
+def add_tags_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``holdfast tags``."""
+    folders.add_argument(command, of=" of the query")
+
+
+def add_branch_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``holdfast branch``."""
+    folders.add_argument(command, of=" of the query")
+    command.add_argument("new", help="new checkpoint folder, on the same file system")
+    chosen = command.add_mutually_exclusive_group()
+    _add_at(chosen)
+    chosen.add_argument("--tag", metavar="NAME", help="the state of this tag")
+    _add_yes(command, "make the branch")
+
+
+def add_detach_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``holdfast detach``."""
+    folders.add_argument(command, of=" of the branch, whose query is stopped")
+    _add_yes(command, "copy the segments")
+
+
+def _add_at(command: Any) -> None:
+    command.add_argument(
+        "--at", type=int, metavar="BATCH", help="the state after this batch (default: the newest)"
+    )
+
+
+def _add_yes(command: argparse.ArgumentParser, doing: str) -> None:
+    command.add_argument(
+        "--yes", action="store_true", help=f"{doing} (default: only say what would be done)"
+    )
+
+
+def tag(arguments: argparse.Namespace) -> None:
+    """Keep the state of a batch under a name."""
+    folder, name = absolute(folders.query(arguments.folder)), arguments.name
+    leases.require_tag_name(name)
+    if arguments.yes:
+        made = leases.tag(folder, name, arguments.at)
+        number, stores = made.batch, made.stores
+    else:
+        logged = committed_batches(folder)
+        number = arguments.at if arguments.at is not None else max(logged, default=0)
+        require_committed(folder, number, logged)
+        stores = read_commit(folder, number)
+    _print({"tag": name, "batch": number, "stores": len(stores), "made": arguments.yes}, arguments)
+    _say(
+        f"{name} keeps the state of batch {number} until 'holdfast untag'",
+        f"{name} would keep the state of batch {number}",
+        arguments,
+    )
+
+
+def untag(arguments: argparse.Namespace) -> None:
+    """Remove a tag, or the lease of a branch that is gone."""
+    folder, name = absolute(folders.query(arguments.folder)), arguments.name
+    found = leases.find_lease(folder, name)
+    if found is None:
+        raise FileNotFoundError(f"{folder}: expected a tag {name!r}, found none")
+    branches.require_no_branch(folder, found)
+    (row,) = _rows(folder, [found])
+    if arguments.yes:
+        leases.drop(folder, name)
+    _print({"removed": arguments.yes, **row}, arguments)
+    _say(
+        f"{name} is removed. The next clean-up of the query deletes what only it kept",
+        f"{name} would be removed",
+        arguments,
+    )
+
+
+def tags(arguments: argparse.Namespace) -> None:
+    """Print the tags of a checkpoint and its branches."""
+    folder = absolute(folders.query(arguments.folder))
+    rows = _rows(folder, leases.find_leases(folder))
+    if not rows:
+        print(f"holdfast: {folder} has no tags and no branches", file=sys.stderr)
+    report.print_either({"leases": rows}, _table, json=arguments.json)
+
+
+def branch(arguments: argparse.Namespace) -> None:
+    """Make a checkpoint that begins with the state of another one."""
+    folder, new = absolute(folders.query(arguments.folder)), absolute(folders.given(arguments.new))
+    if arguments.yes:
+        number, name = branches.make_branch(folder, new, arguments.at, arguments.tag)
+    else:
+        number, name, _ = branches.planned_branch(folder, new, arguments.at, arguments.tag)
+    _print({"branch": str(new), "batch": number, "lease": name, "made": arguments.yes}, arguments)
+    _say(
+        f"a query can start from {new} and continues after batch {number}",
+        f"{new} would begin with the state of batch {number} of {folder}",
+        arguments,
+    )
+
+
+def detach(arguments: argparse.Namespace) -> None:
+    """Copy what a branch needs of its parent, and end the lease."""
+    folder = absolute(folders.query(arguments.folder))
+    parent = branches.read_parent(folder)
+    if parent is None:
+        print(f"holdfast: {folder} needs no parent: there is nothing to do", file=sys.stderr)
+        return
+    files = branches.needed_files(folder, parent)
+    size = sum(files.values())
+    if arguments.yes:
+        with report.progress("bytes") as start:
+            show, done = start(size), 0
+            for copied in branches.detach(folder, parent, files):
+                done += copied
+                show(done, size)
+    document = {"parent": parent.folder, "files": len(files), "bytes": size}
+    _print({**document, "detached": arguments.yes}, arguments)
+    _say(
+        f"{folder} has all of its segments, and needs {parent.folder} no more",
+        f"{len(files)} files of {size} bytes would be copied",
+        arguments,
+    )
+
+
+def _rows(folder: AnyPath, found: list[leases.FoundLease]) -> list[dict[str, Any]]:
+    known: list[Lease] = [one.lease for one in found if one.lease is not None]
+    kept = iter(leases.kept_bytes(folder, known))
+    rows = []
+    for one in found:
+        row: dict[str, Any] = {"name": one.name, "state": _state(one)}
+        if one.lease is not None:
+            made = datetime.fromtimestamp(one.lease.made_ms / 1000, UTC)
+            row |= {
+                "batch": one.lease.batch,
+                "made": made.isoformat(timespec="seconds"),
+                "bytes": next(kept),
+                "branch": one.lease.branch,
+            }
+        rows.append(row)
+    return rows
+
+
+def _state(found: leases.FoundLease) -> str:
+    if found.lease is None:
+        return "unfinished" if found.copy is None else "damaged"
+    return "unfinished" if found.copy is None else "ok"
+
+
+def _table(document: Mapping[str, Any]) -> Table:
+    columns = ["name", "batch", "state", "made", "bytes", "branch"]
+    rows = [[row.get(column) or "-" for column in columns] for row in document["leases"]]
+    return Table(columns, rows, frozenset({"name", "state", "made", "branch"}))
+
+
+def _print(document: dict[str, Any], arguments: argparse.Namespace) -> None:
+    def table(document: Mapping[str, Any]) -> Table:
+        return Table(
+            [*document], [[str(value) for value in document.values()]], frozenset(document)
+        )
+
+    report.print_either(document, table, json=arguments.json)
+    sys.stdout.flush()
+
+
+def _say(done: str, planned: str, arguments: argparse.Namespace) -> None:
+    said = done if arguments.yes else f"nothing was changed. {planned}: add --yes"
+    print(f"holdfast: {said}", file=sys.stderr)

@@ -1,0 +1,241 @@
+"""Branches: checkpoints that begin with the segments of another one.
+
+The segments stay in the parent's folder, which has a lease. The file ``parent`` beside the physical
+files of a branch says where, and up to which term.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from typing import Final
+from uuid import uuid4
+
+from holdfast._core import CommitId, CorruptSegmentError, Parent
+from holdfast.files.paths import AnyPath, absolute, any_folder, recorded_folder
+from holdfast.files.physical_files import file_sizes
+from holdfast.files.reached import HadoopPath
+from holdfast.queries.copies import copy_batch, copy_commit, put
+from holdfast.queries.folder import STATE_FILES_FOLDER, is_query_checkpoint
+from holdfast.queries.leases import (
+    BRANCH,
+    FoundLease,
+    Wanted,
+    drop,
+    find_lease,
+    held_tag,
+    take,
+)
+from holdfast.queries.logs import committed_batches, read_commit
+from holdfast.queries.state import StateOfQuery, require_committed
+
+_PARENT: Final = "parent"
+
+#: Digits of a term in the name of a file, and the number of a file that is a marker.
+_TERM_DIGITS: Final = 16
+_MARKER: Final = "-00000000.hf"
+
+
+def branch(
+    path: str | PathLike[str] | HadoopPath,
+    new: str | PathLike[str] | HadoopPath,
+    *,
+    batch: int | None = None,
+    tag: str | None = None,
+) -> int:
+    """Make a checkpoint that begins with the state of another one, without a copy of its segments.
+
+    Any query that Spark lets go on from the checkpoint can start from `new`, and continues after
+    the batch. The other query may run, and may clean up: a lease keeps the segments until
+    ``holdfast detach``. Call it again after a crash.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The checkpoint folder of a query whose state Holdfast has.
+    new : str or os.PathLike
+        The new checkpoint folder, on the same file system.
+    batch : int, optional
+        The batch, by default the newest in the commit log.
+    tag : str, optional
+        The name of a tag, instead of a batch.
+
+    Returns
+    -------
+    int
+        The batch.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such checkpoint or tag, or the batch is not retained.
+    FileExistsError
+        If `new` is something else.
+    NotImplementedError
+        If another provider has the state, or the checkpoint still needs the segments of its own
+        parent.
+    ValueError
+        If both `batch` and `tag` are given, or the folders are on different file systems.
+    RuntimeError
+        If only the JVM reaches the file system, and there is no Spark session.
+    """
+    if batch is not None and tag is not None:
+        raise ValueError("expected a batch or a tag, found both")
+    folder, target = (absolute(any_folder(one)) for one in (path, new))
+    return make_branch(folder, target, batch, tag)[0]
+
+
+def make_branch(
+    folder: AnyPath, new: AnyPath, batch: int | None, tag: str | None
+) -> tuple[int, str]:
+    """Make a branch, see `branch`. Returns its batch and the name of its lease."""
+    number, name, source = planned_branch(folder, new, batch, tag)
+    there = _begun(new)
+    if there is None:
+        names = file_sizes(folder / STATE_FILES_FOLDER)
+        until = max((int(one[:_TERM_DIGITS], 16) for one in names), default=0)
+        there = Parent(folder=str(folder / STATE_FILES_FOLDER), until=until, lease=name)
+        put(new / STATE_FILES_FOLDER / _PARENT, there.to_bytes())
+    elif (found := find_lease(folder, name)) is not None and found.lease is not None:
+        # A command that was killed has chosen the batch.
+        number = found.lease.batch
+    # Managers of the branch get newer terms.
+    marker = new / STATE_FILES_FOLDER / "driver" / f"{there.until:016x}{_MARKER}"
+
+    def copy(_: str) -> None:
+        put(marker, b"")
+        copy_batch(source, number, new, commit=False, query=name.removeprefix(BRANCH))
+
+    def is_there() -> bool:
+        if tag is None:
+            return number in committed_batches(folder)
+        try:
+            return held_tag(folder, tag)[0] == source
+        except FileNotFoundError:
+            return False
+
+    def is_published() -> bool:
+        newest = max(committed_batches(new), default=-1)
+        try:
+            return newest > number or (newest == number and bool(read_commit(new, number)))
+        except CorruptSegmentError:
+            # A command was killed while it wrote the entry.
+            return False
+
+    take(
+        Wanted(folder, name, number, lambda: read_commit(source, number), str(new)),
+        copy=copy,
+        is_there=is_there,
+        is_published=is_published,
+        publish=lambda: copy_commit(source, number, new),
+    )
+    return number, name
+
+
+def planned_branch(
+    folder: AnyPath, new: AnyPath, batch: int | None, tag: str | None
+) -> tuple[int, str, AnyPath]:
+    """Check that a branch can be made; see `branch` for errors.
+
+    Returns its batch, the name of its lease, and the folder that has Spark's files of the batch.
+    """
+    if isinstance(folder, HadoopPath) != isinstance(new, HadoopPath):
+        raise ValueError(f"{new}: expected a folder on the file system of {folder}")
+    if not is_query_checkpoint(folder):
+        raise FileNotFoundError(f"{folder}: expected the checkpoint folder of a streaming query")
+    if read_parent(folder) is not None:
+        raise NotImplementedError(
+            f"{folder} is a branch that needs the segments of its parent: run 'holdfast detach "
+            f"{folder}' first"
+        )
+    if tag is not None:
+        source, number = held_tag(folder, tag)
+    else:
+        logged = committed_batches(folder)
+        number = batch if batch is not None else max(logged, default=0)
+        require_committed(folder, number, logged)
+        source = folder
+    if not any(CommitId.is_holdfasts(id) for _, _, id in read_commit(source, number)):
+        raise NotImplementedError(f"{folder}: batch {number} has no state in Holdfast")
+    there = _begun(new)
+    if there is not None and there.folder == str(folder / STATE_FILES_FOLDER):
+        return number, there.lease, source
+    is_cut = there is None and (new / STATE_FILES_FOLDER / _PARENT).exists()
+    if not is_cut and new.exists() and any(new.iterdir()):
+        raise FileExistsError(f"{new}: expected no such folder, or an empty one")
+    return number, f"{BRANCH}{uuid4()}", source
+
+
+def read_parent(folder: AnyPath) -> Parent | None:
+    """Return where a branch finds the segments that it began with; None for other checkpoints."""
+    try:
+        return Parent.from_bytes((folder / STATE_FILES_FOLDER / _PARENT).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _begun(new: AnyPath) -> Parent | None:
+    """Return the parent of a branch that a command has begun, unless it was killed at once."""
+    try:
+        return read_parent(new)
+    except CorruptSegmentError:
+        if committed_batches(new):
+            raise
+        return None
+
+
+def needed_files(folder: AnyPath, parent: Parent) -> dict[str, int]:
+    """Read the state of all retained batches of a branch.
+
+    Returns the names and bytes of the files of its parent that it needs. Raises an OSError if a
+    segment cannot be read.
+    """
+    state = StateOfQuery(folder)
+    names = set()
+    for batch in committed_batches(folder):
+        for segment in state.segments(batch):
+            if segment.message is not None:
+                raise OSError(f"{folder}, batch {batch}: {segment.message}")
+            if int(segment.ref.file[:_TERM_DIGITS], 16) <= parent.until:
+                names.add(segment.ref.file)
+    sizes = file_sizes(recorded_folder(parent.folder))
+    return {name: sizes[name] for name in sorted(names)}
+
+
+def detach(folder: AnyPath, parent: Parent, files: Mapping[str, int]) -> Iterator[int]:
+    """Copy the parent's files that a branch needs, and end the lease; yields bytes of copies.
+
+    May be repeated after a crash. A query that runs on the branch fails at its next commit.
+    """
+    own, source = folder / STATE_FILES_FOLDER, recorded_folder(parent.folder)
+    # As another application does that takes over.
+    marker = max(parent.until, time.time_ns() // 1000, *_terms(own / "driver"))
+    put(own / "driver" / f"{marker + 1:016x}{_MARKER}", b"")
+    for name, size in files.items():
+        copy = own / name
+        if not copy.exists() or copy.status().st_size != size:
+            copy.unlink(missing_ok=True)
+            (source / name).copy_to(str(copy))
+        yield size
+    own.sync()
+    (own / _PARENT).unlink()
+    own.sync()
+    drop(source.parent.parent, parent.lease)
+
+
+def require_no_branch(folder: AnyPath, found: FoundLease) -> None:
+    """Raise an OSError if the branch of a lease still needs it."""
+    if found.lease is None or found.lease.branch is None:
+        return
+    place = recorded_folder(found.lease.branch)
+    parent = read_parent(place)
+    if parent is not None and parent.lease == found.name:
+        raise OSError(
+            f"{place} is a branch that needs the segments of {folder}. Run 'holdfast detach "
+            f"{place}', or delete the branch"
+        )
+
+
+def _terms(folder: AnyPath) -> list[int]:
+    return [int(name[:_TERM_DIGITS], 16) for name in file_sizes(folder)]

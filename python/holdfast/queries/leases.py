@@ -1,0 +1,277 @@
+"""Leases on the state of a query: files that keep the segments of a batch beyond those retained.
+
+The folder of leases is beside the physical files. ``NAME.lease`` is the lease, an empty file
+``NAME.ID.COPY.held`` says that it holds. A tag has a folder ``NAME.ID.COPY`` with Spark's files of
+its batch. The core decides the steps of a command (rust/core/src/leases).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar, cast
+from uuid import uuid4
+
+from holdfast._core import CommitId, CorruptSegmentError, Lease, SegmentRef, lease_step
+from holdfast.files.arrow_paths import ReadPath
+from holdfast.files.paths import AnyPath, listed
+from holdfast.files.segments import stored_segments
+from holdfast.queries.copies import copy_batch
+from holdfast.queries.folder import STATE_FILES_FOLDER
+from holdfast.queries.logs import committed_batches, read_commit
+from holdfast.queries.state import require_committed
+
+P = TypeVar("P", bound=ReadPath)
+
+#: Names of leases of branches begin with it.
+BRANCH: Final = "branch-"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+@dataclass(frozen=True)
+class FoundLease:
+    """A lease in a folder.
+
+    Attributes
+    ----------
+    lease : Lease or None
+        None if its file is damaged, or a command was killed while it wrote the file.
+    copy : str or None
+        Name of the folder with Spark's files; None unless the lease holds.
+    """
+
+    name: str
+    lease: Lease | None
+    copy: str | None
+
+
+def leases_folder(folder: P) -> P:
+    """Return the folder of the leases on the state in a checkpoint."""
+    return cast("P", folder / STATE_FILES_FOLDER / "leases")
+
+
+def find_leases(folder: AnyPath) -> list[FoundLease]:
+    """Return the leases on a checkpoint, by name."""
+    names = [path.name for path in listed(leases_folder(folder))]
+    found = (_find(folder, name.removesuffix(".lease"), names) for name in names if _is_lease(name))
+    return [one for one in found if one is not None]
+
+
+def find_lease(folder: ReadPath, name: str) -> FoundLease | None:
+    """Return the lease of a name; None without one."""
+    own = leases_folder(folder)
+    names = [path.name for path in own.iterdir()] if own.is_dir() else []
+    return _find(folder, name, names)
+
+
+def held_tag(folder: P, name: str) -> tuple[P, int]:
+    """Return the folder with Spark's files of a tag, and its batch.
+
+    Raises a FileNotFoundError without a tag that holds, and a CorruptSegmentError if it is damaged.
+    """
+    found = find_lease(folder, name)
+    if found is None or name.startswith(BRANCH):
+        raise FileNotFoundError(f"{folder}: expected a tag {name!r}, found none")
+    require_whole(folder, found)
+    if found.lease is None or found.copy is None:
+        raise FileNotFoundError(
+            f"{folder}: the tag {name!r} is not complete: repeat 'holdfast tag' for it, or remove "
+            "it by 'holdfast untag'"
+        )
+    return cast("P", leases_folder(folder) / found.copy), found.lease.batch
+
+
+def require_whole(folder: ReadPath, found: FoundLease) -> None:
+    """Raise a CorruptSegmentError if a lease that holds is damaged."""
+    if found.lease is None and found.copy is not None:
+        raise CorruptSegmentError(
+            f"{leases_folder(folder) / found.name}.lease is damaged: put it back from a copy"
+        )
+
+
+def require_tag_name(name: str) -> None:
+    """Raise a ValueError unless a name is that of a tag."""
+    if not _NAME.fullmatch(name) or name.startswith(BRANCH):
+        raise ValueError(
+            f"{name!r} is no name for a tag: expected up to 100 letters, digits, '-' and '_', and "
+            f"not {BRANCH!r} at the beginning"
+        )
+
+
+def tag(folder: AnyPath, name: str, batch: int | None) -> Lease:
+    """Keep the state of a batch, by default the newest. May be repeated after a crash.
+
+    Raises a FileNotFoundError if the batch is not retained, and a FileExistsError if another batch
+    has the name.
+    """
+    require_tag_name(name)
+    logged = committed_batches(folder)
+    number = batch if batch is not None else max(logged, default=0)
+    if find_lease(folder, name) is None:
+        require_committed(folder, number, logged)
+
+    def copy(to: str) -> None:
+        copy_batch(folder, number, leases_folder(folder) / to, commit=True)
+
+    return take(
+        Wanted(folder, name, number, lambda: read_commit(folder, number), None),
+        copy=copy,
+        is_there=lambda: number in committed_batches(folder),
+    )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A lease to make: `stores` reads the ids of the batch. `branch` is the folder of a branch."""
+
+    folder: AnyPath
+    name: str
+    batch: int
+    stores: Callable[[], list[tuple[int, int, str]]]
+    branch: str | None
+
+
+def take(
+    wanted: Wanted,
+    *,
+    copy: Callable[[str], None],
+    is_there: Callable[[], bool],
+    is_published: Callable[[], bool] = lambda: True,
+    publish: Callable[[], None] = lambda: None,
+) -> Lease:
+    """Take the steps that make a lease hold.
+
+    `copy` copies Spark's files, into a folder of the leases if they are those of a tag. `is_there`
+    looks whether the batch, or the tag that keeps it, is still there. `publish` lets a query begin
+    with the branch.
+    """
+    folder, name = wanted.folder, wanted.name
+    own = leases_folder(folder)
+    # Facts about the lease with this id.
+    of, made, retained = "", "", None
+    lost: FileNotFoundError | None = None
+    while True:
+        found = find_lease(folder, name)
+        lease = None if found is None else found.lease
+        if lease is not None and lease.id != of:
+            of, made, retained, lost = lease.id, "", None, None
+        step = lease_step(
+            same=None if found is None else _is_same(found, wanted),
+            held=found is not None and found.copy is not None,
+            copied=bool(made),
+            retained=retained,
+            published=is_published(),
+        )
+        match step:
+            case "record":
+                fresh = Lease(
+                    batch=wanted.batch,
+                    id=uuid4().hex,
+                    branch=wanted.branch,
+                    made_ms=time.time_ns() // 1_000_000,
+                    stores=wanted.stores(),
+                )
+                own.make_folder(exist_ok=True)
+                # Another command is quicker, or one was killed while it wrote.
+                with suppress(FileExistsError):
+                    (own / f"{name}.lease").create(fresh.to_bytes())
+                    own.sync()
+            case "copy":
+                made = f"{name}.{of}.{uuid4().hex}"
+                try:
+                    copy(made)
+                except FileNotFoundError as error:
+                    lost = error
+            case "look":
+                retained = is_there()
+                if retained and lost is not None:
+                    raise lost
+            case "hold":
+                (own / f"{made}.held").create(b"")
+                own.sync()
+            case "publish":
+                publish()
+            case "done" if lease is not None:
+                return lease
+            case "give up":
+                drop(folder, name)
+                raise FileNotFoundError(
+                    f"{folder}: batch {wanted.batch} was cleaned up meanwhile: choose a newer one"
+                )
+            case "refuse":
+                raise FileExistsError(
+                    f"{folder}: {name!r} keeps another batch{_said(lease)}: choose another name, "
+                    f"or remove it by 'holdfast untag {folder} {name}'"
+                )
+
+
+def _said(lease: Lease | None) -> str:
+    return "" if lease is None else f", {lease.batch}"
+
+
+def _is_same(found: FoundLease, wanted: Wanted) -> bool | None:
+    if found.lease is None:
+        require_whole(wanted.folder, found)
+        # Its command was killed before it looked, so it keeps nothing.
+        (leases_folder(wanted.folder) / f"{wanted.name}.lease").unlink(missing_ok=True)
+        return None
+    return (found.lease.batch, found.lease.branch) == (wanted.batch, wanted.branch)
+
+
+def drop(folder: AnyPath, name: str) -> None:
+    """Remove a lease, and everything that belongs to it. May be repeated after a crash."""
+    own = leases_folder(folder)
+    # Without this file nothing is kept.
+    (own / f"{name}.lease").unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        own.sync()
+    for path in listed(own):
+        if path.name.startswith(f"{name}."):
+            if path.name.endswith(".held"):
+                path.unlink(missing_ok=True)
+            else:
+                path.remove_tree()
+
+
+def kept_bytes(folder: AnyPath, leases: list[Lease]) -> list[int]:
+    """Return for each lease the bytes of the segments that no retained batch needs.
+
+    Reads the newest segment of each store.
+    """
+    logged = committed_batches(folder)
+    retained = read_commit(folder, logged[0]) if logged else []
+    with stored_segments(folder / STATE_FILES_FOLDER) as stored:
+
+        def segments(stores: list[tuple[int, int, str]]) -> Iterator[SegmentRef]:
+            for _, partition, text in stores:
+                for _, id in CommitId.needed(partition, text):
+                    if id.ref is not None:
+                        yield from [*stored.inspect(id.ref).lineage, id.ref]
+                    for _, pending in id.pending:
+                        yield from [*stored.inspect(pending).lineage, pending]
+
+        needed = {*segments(retained)}
+        return [sum(ref.length for ref in {*segments(one.stores)} - needed) for one in leases]
+
+
+def _is_lease(name: str) -> bool:
+    return name.endswith(".lease")
+
+
+def _find(folder: ReadPath, name: str, names: list[str]) -> FoundLease | None:
+    if f"{name}.lease" not in names:
+        return None
+    begin, lease = f"{name}.", None
+    try:
+        lease = Lease.from_bytes((leases_folder(folder) / f"{name}.lease").read_bytes())
+        begin += f"{lease.id}."
+    except FileNotFoundError:
+        return None
+    except (CorruptSegmentError, NotImplementedError):
+        pass
+    held = [one for one in names if one.startswith(begin) and one.endswith(".held")]
+    return FoundLease(name, lease, held[0].removesuffix(".held") if held else None)

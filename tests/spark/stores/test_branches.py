@@ -1,0 +1,315 @@
+"""Tags and branches: state that outlives the retained batches, and checkpoints that share it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import holdfast
+from holdfast._core import CorruptSegmentError
+from holdfast.files.mounted import MountedPath
+from holdfast.queries import branches, leases
+from support import commands
+from support.spark.cases import CASES
+from support.spark.operator_inputs import events
+from support.spark.queries import STATE, Batches, drain, settings, source, unload, write_batch
+
+#: Each batch has files of its own and is followed by a clean-up.
+CLEANING = {
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    STATE + "holdfast.maxFileBytes": "1",
+}
+BATCHES = 12
+
+QUICK = {"aggregation-update", "join-inner-append", "transformWithStateOnJvm-update"}
+
+
+class Running:
+    """A query over the files of its streams, whose checkpoint may be a branch of another one."""
+
+    def __init__(self, spark: SparkSession, name: str, folder: Path) -> None:
+        self.spark, self.case, self.folder = spark, CASES[name], folder
+        streams = enumerate(self.case.streams)
+        self.rows = {stream: events(n, batches=BATCHES) for n, stream in streams}
+        self.checkpoint = MountedPath(folder / "checkpoint")
+        self.written = 0
+        for stream in self.rows:
+            (folder / stream).mkdir(parents=True)
+
+    def write(self, batches: int) -> None:
+        for number in range(self.written, self.written + batches):
+            for stream, rows in self.rows.items():
+                write_batch(self.folder / stream, number, rows[number])
+        self.written += batches
+
+    def run(self, checkpoint: Path | None = None) -> Batches:
+        """Returns the rows of the batches that this run made."""
+        made: Batches = {}
+        frames = {stream: source(self.spark, self.folder / stream) for stream in self.rows}
+        with settings(self.spark, {**CLEANING, **self.case.settings}):
+            where = checkpoint or self.checkpoint
+            drain(self.case.query(frames), checkpoint=where, mode=self.case.mode, into=made)
+        return made
+
+    def go_on(self, batches: int) -> Batches:
+        self.write(batches)
+        return self.run()
+
+
+@pytest.fixture
+def totals(spark: SparkSession, tmp_path: Path) -> Running:
+    """A query with three batches."""
+    query = Running(spark, "aggregation-update", tmp_path)
+    query.go_on(3)
+    return query
+
+
+def files(checkpoint: Path) -> set[str]:
+    """The physical files of a checkpoint."""
+    return {path.name for path in (checkpoint / "state" / "holdfast").glob("*.hf")}
+
+
+def rows(checkpoint: Path, **chosen: Any) -> list[dict[str, Any]]:
+    with holdfast.open_state(checkpoint, **chosen) as state:
+        table: pa.Table = state.to_arrow()
+        return sorted(table.to_pylist(), key=repr)
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in CASES],
+)
+def test_a_branch_gives_the_rows_of_its_parent(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Running(spark, name, tmp_path)
+    query.go_on(3)
+    before = {path: path.read_bytes() for path in files_below(query.checkpoint)}
+    new = tmp_path / "branch"
+    batch = holdfast.branch(query.checkpoint, new)
+    # Nothing that was there has changed.
+    assert before.items() <= {p: p.read_bytes() for p in files_below(query.checkpoint)}.items()
+    query.write(2)
+    theirs, ours = query.run(new), query.run()
+    assert min(theirs) == batch + 1
+    assert theirs == ours
+    # The parent cleans up what only the branch needs.
+    ours = query.go_on(3)
+    unload(spark)
+    assert query.run(new) == ours
+    branches_state = branches.read_parent(MountedPath(new))
+    assert branches_state is not None
+    detached(new)
+    shutil.rmtree(query.checkpoint)
+    query.write(1)
+    assert query.run(new)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def detached(folder: Path) -> None:
+    checkpoint = MountedPath(folder)
+    parent = branches.read_parent(checkpoint)
+    assert parent is not None
+    copied = branches.needed_files(checkpoint, parent)
+    assert [*branches.detach(checkpoint, parent, copied)] == [*copied.values()]
+
+
+def test_a_tag_keeps_its_state_and_no_other(totals: Running) -> None:
+    checkpoint, kept = totals.checkpoint, rows(totals.checkpoint)
+    of_batch = files(checkpoint)
+    lease = leases.tag(checkpoint, "before", None)
+    totals.go_on(2)
+    between = files(checkpoint) - of_batch
+    totals.go_on(6)
+    batches = {int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")}
+    assert min(batches) > 4
+    assert rows(checkpoint, tag="before") == kept != rows(checkpoint)
+    with pytest.raises(FileNotFoundError, match="expected batch 2"):
+        holdfast.open_state(checkpoint, batch=2)
+    (kept_bytes,) = leases.kept_bytes(checkpoint, [lease])
+    still = of_batch & files(checkpoint)
+    sizes = [(checkpoint / "state/holdfast" / one).stat().st_size for one in still]
+    assert 0 < kept_bytes <= sum(sizes)
+    assert not between <= files(checkpoint)
+    leases.drop(checkpoint, "before")
+    totals.go_on(1)
+    assert not of_batch & files(checkpoint)
+    assert not [*(checkpoint / "state" / "holdfast" / "leases").iterdir()]
+
+
+class Killed(BaseException):
+    """The death of a command."""
+
+
+def killing(monkeypatch: pytest.MonkeyPatch, name: str, at: int) -> None:
+    """Lets a command die in a call of a method of paths: a new file is cut then."""
+    real, calls = getattr(MountedPath, name), iter(range(at + 1))
+
+    def dying(path: MountedPath, *given: Any, **more: Any) -> Any:
+        if next(calls, None) == at:
+            if name == "create":
+                real(path, given[0][: len(given[0]) // 2])
+            raise Killed
+        return real(path, *given, **more)
+
+    monkeypatch.setattr(MountedPath, name, dying)
+
+
+@pytest.mark.parametrize("name", ["create", "unlink", "sync"])
+def test_a_command_that_was_killed_is_finished_by_the_same_command(
+    name: str, totals: Running, tmp_path: Path
+) -> None:
+    checkpoint, expected = totals.checkpoint, rows(totals.checkpoint)
+    died = 0
+    for at in range(100):
+        new = MountedPath(tmp_path / f"branch-{name}-{at}")
+        steps = [
+            partial(leases.tag, checkpoint, f"{name}{at}", None),
+            partial(holdfast.branch, checkpoint, new),
+            partial(detached, new),
+            partial(leases.drop, checkpoint, f"{name}{at}"),
+        ]
+        for number, step in enumerate(steps):
+            with pytest.MonkeyPatch.context() as patch:
+                killing(patch, name, at)
+                try:
+                    step()
+                    continue
+                except Killed:
+                    died += 1
+            if number == 2 and branches.read_parent(new) is None:
+                # It died after its end: only the lease is left.
+                for one in leases.find_leases(checkpoint):
+                    branches.require_no_branch(checkpoint, one)
+                    leases.drop(checkpoint, one.name)
+            else:
+                step()
+        assert rows(new) == expected
+        assert not leases.find_leases(checkpoint)
+        if died == 0:
+            break
+        died = 0
+    else:
+        pytest.fail("some command dies each time")
+    assert at > 1
+
+
+def test_half_a_branch_is_refused_by_a_query(totals: Running, tmp_path: Path) -> None:
+    new = MountedPath(tmp_path / "branch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(branches, "copy_commit", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            holdfast.branch(totals.checkpoint, new)
+    totals.write(1)
+    with pytest.raises(Exception, match="commits"):
+        totals.run(new)
+    assert holdfast.branch(totals.checkpoint, new) == 2
+    assert totals.run(new) == totals.run()
+
+
+def test_a_batch_that_is_cleaned_up_meanwhile_is_given_up(
+    totals: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = totals.checkpoint
+    copy = leases.copy_batch
+
+    def late(*given: Any, **more: Any) -> None:
+        copy(*given, **more)
+        (checkpoint / "commits" / "2").rename(checkpoint / "gone")
+
+    monkeypatch.setattr(leases, "copy_batch", late)
+    with pytest.raises(FileNotFoundError, match="batch 2 was cleaned up meanwhile"):
+        leases.tag(checkpoint, "late", 2)
+    assert not [*(checkpoint / "state" / "holdfast" / "leases").iterdir()]
+
+
+def test_damaged_leases_stop_the_clean_up(totals: Running) -> None:
+    checkpoint = totals.checkpoint
+    leases.tag(checkpoint, "whole", None)
+    lease = checkpoint / "state" / "holdfast" / "leases" / "whole.lease"
+    content, of_batch = lease.read_bytes(), files(checkpoint)
+    for damaged in (b"", content[:-5], content.replace(b'"batch":2', b'"batch":1')):
+        lease.write_bytes(damaged)
+        totals.go_on(2)
+        assert of_batch <= files(checkpoint)
+        with pytest.raises(CorruptSegmentError, match="damaged: put it back"):
+            holdfast.open_state(checkpoint, tag="whole")
+    lease.write_bytes(content)
+    assert rows(checkpoint, tag="whole")
+    # One that is cut and does not hold is of a command that was killed, and keeps nothing.
+    leases.drop(checkpoint, "whole")
+    lease.write_bytes(content[:-5])
+    totals.go_on(2)
+    assert not of_batch & files(checkpoint)
+
+
+def test_the_command_line(
+    totals: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    checkpoint, new = totals.checkpoint, tmp_path / "new"
+    before = sorted(files_below(checkpoint))
+
+    def run(*arguments: Any) -> dict[str, Any]:
+        status, out, error = commands.run(capsys, *arguments, "--json")
+        assert status == 0, error
+        document: dict[str, Any] = json.loads("".join(out))
+        return document
+
+    assert not run("tag", checkpoint, "nightly")["made"]
+    assert not run("branch", checkpoint, new)["made"]
+    assert sorted(files_below(checkpoint)) == before
+    assert not new.exists()
+    assert run("tag", checkpoint, "nightly", "--at", 1, "--yes")["batch"] == 1
+    assert run("branch", checkpoint, new, "--tag", "nightly", "--yes")["batch"] == 1
+    listed = run("tags", checkpoint)["leases"]
+    assert [one["branch"] for one in listed] == [str(new), None]
+    assert rows(new) == rows(checkpoint, batch=1)
+    status, _, error = commands.run(capsys, "untag", checkpoint, listed[0]["name"], "--yes")
+    assert (status, "is a branch that needs the segments" in str(error)) == (1, True)
+    status, _, error = commands.run(capsys, "branch", new, tmp_path / "newer", "--yes")
+    assert (status, f"run 'holdfast detach {new}' first" in str(error)) == (1, True)
+    assert run("detach", new)["files"]
+    assert run("detach", new, "--yes")["detached"]
+    assert run("untag", checkpoint, "nightly", "--yes")["removed"]
+    assert run("tags", checkpoint)["leases"] == []
+    shutil.rmtree(checkpoint)
+    assert commands.run(capsys, "verify", new)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("tag", "{}", "a.b"), "is no name for a tag"),
+        (("tag", "{}", "branch-1"), "is no name for a tag"),
+        (("tag", "{}", "old", "--at", "77"), "expected batch 77 in the commit log, found 0 to 2"),
+        (("untag", "{}", "none"), "expected a tag 'none', found none"),
+        (("branch", "{}", "{}/x", "--tag", "none"), "expected a tag 'none', found none"),
+        (("branch", "{}", "{}/state"), "expected no such folder, or an empty one"),
+        (("state", "{}", "--tag", "none"), "expected a tag 'none', found none"),
+    ],
+)
+def test_bad_input_changes_nothing(
+    arguments: tuple[str, ...],
+    said: str,
+    totals: Running,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    checkpoint = totals.checkpoint
+    before = sorted(files_below(checkpoint))
+    more = () if arguments[0] == "state" else ("--yes",)
+    given = [one.format(checkpoint) for one in arguments]
+    status, _, error = commands.run(capsys, *given, *more)
+    assert (status, said in str(error)) in ((1, True), (2, True)), error
+    assert sorted(files_below(checkpoint)) == before
