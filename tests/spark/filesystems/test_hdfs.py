@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from support.spark.branch_job import Running, use_a_branch
 from support.spark.faults import ALL_EXECUTORS, CLUSTER, LOCAL, World
 from support.spark.java_side import check_conformance
 from support.spark.mini_hdfs import MiniHdfs
@@ -100,6 +101,13 @@ def test_rows_equal_sparks_own_provider_and_20_partitions_share_a_file(
     assert len(objects[1]) <= 2, "the executor may go on with its file"
     state = spark.read.format("statestore").load(checkpoint.uri)
     assert state.count() == len({row[0] for rows in runs["hdfs"].values() for row in rows})
+
+
+def test_a_branch_shares_the_files_of_its_parent(
+    spark: SparkSession, checkpoint: RemoteFolder, tmp_path: Path
+) -> None:
+    query = Running(spark, "aggregation-update", tmp_path, checkpoint.uri)
+    use_a_branch(query, f"{checkpoint.uri}-branch")
 
 
 def cache_hits(spark: SparkSession) -> int:

@@ -47,6 +47,17 @@ def test_the_storage_conformance_suite_passes_on_s3a(helpers: Path, s3: S3Server
     check_conformance(classpath(helpers, *s3.client), "s3a://conformance/suite", *settings)
 
 
+def test_a_branch_shares_the_objects_of_its_parent(s3: S3Server, tmp_path: Path) -> None:
+    store = s3.store("branches")
+    run_job(
+        "spark/branch_job.py",
+        *("--checkpoint", store.uri),
+        folder=tmp_path,
+        settings=store.settings,
+        more=store.environment,
+    )
+
+
 def run_java(
     s3: S3Server,
     program: str,
@@ -265,8 +276,8 @@ def test_an_old_entry_costs_one_request(s3: S3Server, tmp_path: Path) -> None:
     assert 5 * 6 <= requests["PutObject"] <= 5 * 10
     # It reads the oldest entry of the log, and no file of state.
     assert requests["HeadObject"] < 2 * 8
-    # The markers, the log, and each eighth time the files.
-    assert requests["ListObjectsV2"] < 3 * 8
+    # The markers, the log, leases, and each eighth time the files.
+    assert requests["ListObjectsV2"] < 4 * 8
 
 
 @pytest.mark.full

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,50 +19,11 @@ from holdfast._core import CorruptSegmentError
 from holdfast.files.mounted import MountedPath
 from holdfast.queries import branches, leases
 from support import commands
+from support.spark.branch_job import Running, detach
 from support.spark.cases import CASES
-from support.spark.operator_inputs import events
-from support.spark.queries import STATE, Batches, drain, settings, source, unload, write_batch
-
-#: Each batch has files of its own and is followed by a clean-up.
-CLEANING = {
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    STATE + "holdfast.maxFileBytes": "1",
-}
-BATCHES = 12
+from support.spark.queries import unload
 
 QUICK = {"aggregation-update", "join-inner-append", "transformWithStateOnJvm-update"}
-
-
-class Running:
-    """A query over the files of its streams, whose checkpoint may be a branch of another one."""
-
-    def __init__(self, spark: SparkSession, name: str, folder: Path) -> None:
-        self.spark, self.case, self.folder = spark, CASES[name], folder
-        streams = enumerate(self.case.streams)
-        self.rows = {stream: events(n, batches=BATCHES) for n, stream in streams}
-        self.checkpoint = MountedPath(folder / "checkpoint")
-        self.written = 0
-        for stream in self.rows:
-            (folder / stream).mkdir(parents=True)
-
-    def write(self, batches: int) -> None:
-        for number in range(self.written, self.written + batches):
-            for stream, rows in self.rows.items():
-                write_batch(self.folder / stream, number, rows[number])
-        self.written += batches
-
-    def run(self, checkpoint: Path | None = None) -> Batches:
-        """Returns the rows of the batches that this run made."""
-        made: Batches = {}
-        frames = {stream: source(self.spark, self.folder / stream) for stream in self.rows}
-        with settings(self.spark, {**CLEANING, **self.case.settings}):
-            where = checkpoint or self.checkpoint
-            drain(self.case.query(frames), checkpoint=where, mode=self.case.mode, into=made)
-        return made
-
-    def go_on(self, batches: int) -> Batches:
-        self.write(batches)
-        return self.run()
 
 
 @pytest.fixture
@@ -93,11 +55,11 @@ def test_a_branch_gives_the_rows_of_its_parent(
 ) -> None:
     query = Running(spark, name, tmp_path)
     query.go_on(3)
-    before = {path: path.read_bytes() for path in files_below(query.checkpoint)}
-    new = tmp_path / "branch"
-    batch = holdfast.branch(query.checkpoint, new)
+    before = {path: path.read_bytes() for path in files_below(query.local)}
+    new = MountedPath(tmp_path / "branch")
+    batch = holdfast.branch(query.local, new)
     # Nothing that was there has changed.
-    assert before.items() <= {p: p.read_bytes() for p in files_below(query.checkpoint)}.items()
+    assert before.items() <= {p: p.read_bytes() for p in files_below(query.local)}.items()
     query.write(2)
     theirs, ours = query.run(new), query.run()
     assert min(theirs) == batch + 1
@@ -106,10 +68,8 @@ def test_a_branch_gives_the_rows_of_its_parent(
     ours = query.go_on(3)
     unload(spark)
     assert query.run(new) == ours
-    branches_state = branches.read_parent(MountedPath(new))
-    assert branches_state is not None
-    detached(new)
-    shutil.rmtree(query.checkpoint)
+    detach(new)
+    shutil.rmtree(query.local)
     query.write(1)
     assert query.run(new)
 
@@ -118,16 +78,17 @@ def files_below(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
 
 
-def detached(folder: Path) -> None:
-    checkpoint = MountedPath(folder)
-    parent = branches.read_parent(checkpoint)
-    assert parent is not None
-    copied = branches.needed_files(checkpoint, parent)
-    assert [*branches.detach(checkpoint, parent, copied)] == [*copied.values()]
+def clean_up(query: Running, gone: set[str]) -> None:
+    """Waits for the clean-up after a batch."""
+    query.go_on(2)
+    deadline = time.monotonic() + 60
+    while left := gone & files(query.local):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
 
 
 def test_a_tag_keeps_its_state_and_no_other(totals: Running) -> None:
-    checkpoint, kept = totals.checkpoint, rows(totals.checkpoint)
+    checkpoint, kept = totals.local, rows(totals.local)
     of_batch = files(checkpoint)
     lease = leases.tag(checkpoint, "before", None)
     totals.go_on(2)
@@ -144,8 +105,7 @@ def test_a_tag_keeps_its_state_and_no_other(totals: Running) -> None:
     assert 0 < kept_bytes <= sum(sizes)
     assert not between <= files(checkpoint)
     leases.drop(checkpoint, "before")
-    totals.go_on(1)
-    assert not of_batch & files(checkpoint)
+    clean_up(totals, of_batch)
     assert not [*(checkpoint / "state" / "holdfast" / "leases").iterdir()]
 
 
@@ -171,14 +131,14 @@ def killing(monkeypatch: pytest.MonkeyPatch, name: str, at: int) -> None:
 def test_a_command_that_was_killed_is_finished_by_the_same_command(
     name: str, totals: Running, tmp_path: Path
 ) -> None:
-    checkpoint, expected = totals.checkpoint, rows(totals.checkpoint)
+    checkpoint, expected = totals.local, rows(totals.local)
     died = 0
     for at in range(100):
         new = MountedPath(tmp_path / f"branch-{name}-{at}")
         steps = [
             partial(leases.tag, checkpoint, f"{name}{at}", None),
             partial(holdfast.branch, checkpoint, new),
-            partial(detached, new),
+            partial(detach, new),
             partial(leases.drop, checkpoint, f"{name}{at}"),
         ]
         for number, step in enumerate(steps):
@@ -211,18 +171,18 @@ def test_half_a_branch_is_refused_by_a_query(totals: Running, tmp_path: Path) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(branches, "copy_commit", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
-            holdfast.branch(totals.checkpoint, new)
+            holdfast.branch(totals.local, new)
     totals.write(1)
     with pytest.raises(Exception, match="commits"):
         totals.run(new)
-    assert holdfast.branch(totals.checkpoint, new) == 2
+    assert holdfast.branch(totals.local, new) == 2
     assert totals.run(new) == totals.run()
 
 
 def test_a_batch_that_is_cleaned_up_meanwhile_is_given_up(
     totals: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint = totals.checkpoint
+    checkpoint = totals.local
     copy = leases.copy_batch
 
     def late(*given: Any, **more: Any) -> None:
@@ -236,7 +196,7 @@ def test_a_batch_that_is_cleaned_up_meanwhile_is_given_up(
 
 
 def test_damaged_leases_stop_the_clean_up(totals: Running) -> None:
-    checkpoint = totals.checkpoint
+    checkpoint = totals.local
     leases.tag(checkpoint, "whole", None)
     lease = checkpoint / "state" / "holdfast" / "leases" / "whole.lease"
     content, of_batch = lease.read_bytes(), files(checkpoint)
@@ -251,14 +211,13 @@ def test_damaged_leases_stop_the_clean_up(totals: Running) -> None:
     # One that is cut and does not hold is of a command that was killed, and keeps nothing.
     leases.drop(checkpoint, "whole")
     lease.write_bytes(content[:-5])
-    totals.go_on(2)
-    assert not of_batch & files(checkpoint)
+    clean_up(totals, of_batch)
 
 
 def test_the_command_line(
     totals: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    checkpoint, new = totals.checkpoint, tmp_path / "new"
+    checkpoint, new = totals.local, tmp_path / "new"
     before = sorted(files_below(checkpoint))
 
     def run(*arguments: Any) -> dict[str, Any]:
@@ -306,7 +265,7 @@ def test_bad_input_changes_nothing(
     totals: Running,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    checkpoint = totals.checkpoint
+    checkpoint = totals.local
     before = sorted(files_below(checkpoint))
     more = () if arguments[0] == "state" else ("--yes",)
     given = [one.format(checkpoint) for one in arguments]
