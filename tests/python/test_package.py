@@ -204,7 +204,8 @@ def test_every_command_prints_a_document_on_request() -> None:
         action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
     named = (
-        "conf jar show verify history state cost parked quarantine dead-letters adopt undo leave"
+        "conf jar show verify history state cost parked quarantine dead-letters adopt undo leave "
+        "tag tags untag branch detach"
     )
     assert set(commands.choices) == {*named.split(), "repartition", "doctor"}
     for name, command in commands.choices.items():

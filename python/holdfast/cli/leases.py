@@ -29,7 +29,7 @@ def add_tag_arguments(command: argparse.ArgumentParser) -> None:
 def add_untag_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments of ``holdfast untag``."""
     folders.add_argument(command, of=" of the query")
-    command.add_argument("name", help="name of the tag, or of the lease of a branch that is gone")
+    command.add_argument("name", help="name of the tag, or folder of a branch that was deleted")
     _add_yes(command, "remove the tag")
 
 
@@ -89,13 +89,16 @@ def tag(arguments: argparse.Namespace) -> None:
 def untag(arguments: argparse.Namespace) -> None:
     """Remove a tag, or the lease of a branch that is gone."""
     folder, name = absolute(folders.query(arguments.folder)), arguments.name
-    found = leases.find_lease(folder, name)
-    if found is None:
-        raise FileNotFoundError(f"{folder}: expected a tag {name!r}, found none")
+    places = {name, str(absolute(folders.given(name)))}
+    for found in leases.find_leases(folder):
+        if found.name == name or (found.lease is not None and found.lease.branch in places):
+            break
+    else:
+        raise FileNotFoundError(f"{folder}: expected a tag or a branch {name!r}, found none")
     branches.require_no_branch(folder, found)
     (row,) = _rows(folder, [found])
     if arguments.yes:
-        leases.drop(folder, name)
+        leases.drop(folder, found.name)
     _print({"removed": arguments.yes, **row}, arguments)
     _say(
         f"{name} is removed. The next clean-up of the query deletes what only it kept",
@@ -109,8 +112,9 @@ def tags(arguments: argparse.Namespace) -> None:
     folder = absolute(folders.query(arguments.folder))
     rows = _rows(folder, leases.find_leases(folder))
     if not rows:
-        print(f"holdfast: {folder} has no tags and no branches", file=sys.stderr)
-    report.print_either({"leases": rows}, _table, json=arguments.json)
+        print(f"holdfast: {arguments.folder} has no tags and no branches", file=sys.stderr)
+    if rows or arguments.json:
+        report.print_either({"leases": rows}, _table, json=arguments.json)
 
 
 def branch(arguments: argparse.Namespace) -> None:
@@ -122,8 +126,8 @@ def branch(arguments: argparse.Namespace) -> None:
         number, name, _ = branches.planned_branch(folder, new, arguments.at, arguments.tag)
     _print({"branch": str(new), "batch": number, "lease": name, "made": arguments.yes}, arguments)
     _say(
-        f"a query can start from {new} and continues after batch {number}",
-        f"{new} would begin with the state of batch {number} of {folder}",
+        f"a query can start from {arguments.new} and continues after batch {number}",
+        f"{arguments.new} would begin with the state of batch {number}",
         arguments,
     )
 
@@ -146,7 +150,7 @@ def detach(arguments: argparse.Namespace) -> None:
     document = {"parent": parent.folder, "files": len(files), "bytes": size}
     _print({**document, "detached": arguments.yes}, arguments)
     _say(
-        f"{folder} has all of its segments, and needs {parent.folder} no more",
+        f"{arguments.folder} has all of its segments, and needs {parent.folder} no more",
         f"{len(files)} files of {size} bytes would be copied",
         arguments,
     )

@@ -15,7 +15,6 @@ from uuid import uuid4
 from holdfast._core import CommitId, CorruptSegmentError, Parent
 from holdfast.files.paths import AnyPath, absolute, any_folder, recorded_folder
 from holdfast.files.physical_files import file_sizes
-from holdfast.files.reached import HadoopPath
 from holdfast.queries.copies import copy_batch, copy_commit, put
 from holdfast.queries.folder import STATE_FILES_FOLDER, is_query_checkpoint
 from holdfast.queries.leases import (
@@ -38,8 +37,8 @@ _MARKER: Final = "-00000000.hf"
 
 
 def branch(
-    path: str | PathLike[str] | HadoopPath,
-    new: str | PathLike[str] | HadoopPath,
+    path: str | PathLike[str],
+    new: str | PathLike[str],
     *,
     batch: int | None = None,
     tag: str | None = None,
@@ -140,7 +139,7 @@ def planned_branch(
 
     Returns its batch, the name of its lease, and the folder that has Spark's files of the batch.
     """
-    if isinstance(folder, HadoopPath) != isinstance(new, HadoopPath):
+    if (folder.local is None) != (new.local is None):
         raise ValueError(f"{new}: expected a folder on the file system of {folder}")
     if not is_query_checkpoint(folder):
         raise FileNotFoundError(f"{folder}: expected the checkpoint folder of a streaming query")

@@ -255,7 +255,9 @@ def kept_bytes(folder: AnyPath, leases: list[Lease]) -> list[int]:
                         yield from [*stored.inspect(pending).lineage, pending]
 
         needed = {*segments(retained)}
-        return [sum(ref.length for ref in {*segments(one.stores)} - needed) for one in leases]
+        # The oldest retained batch needs each segment of an older batch that a later one needs.
+        alone = (() if one.batch in logged else {*segments(one.stores)} - needed for one in leases)
+        return [sum(ref.length for ref in refs) for refs in alone]
 
 
 def _is_lease(name: str) -> bool:

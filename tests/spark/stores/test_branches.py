@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import holdfast
 from holdfast._core import CorruptSegmentError
 from holdfast.files.mounted import MountedPath
-from holdfast.queries import branches, leases
+from holdfast.queries import branches, copies, leases
 from support import commands
 from support.spark.branch_job import Running, detach
 from support.spark.cases import CASES
@@ -135,7 +135,7 @@ def test_a_command_that_was_killed_is_finished_by_the_same_command(
     died = 0
     for at in range(100):
         new = MountedPath(tmp_path / f"branch-{name}-{at}")
-        steps = [
+        steps: list[Callable[[], Any]] = [
             partial(leases.tag, checkpoint, f"{name}{at}", None),
             partial(holdfast.branch, checkpoint, new),
             partial(detach, new),
@@ -183,13 +183,13 @@ def test_a_batch_that_is_cleaned_up_meanwhile_is_given_up(
     totals: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = totals.local
-    copy = leases.copy_batch
+    copy = copies.copy_batch
 
     def late(*given: Any, **more: Any) -> None:
         copy(*given, **more)
         (checkpoint / "commits" / "2").rename(checkpoint / "gone")
 
-    monkeypatch.setattr(leases, "copy_batch", late)
+    monkeypatch.setattr("holdfast.queries.leases.copy_batch", late)
     with pytest.raises(FileNotFoundError, match="batch 2 was cleaned up meanwhile"):
         leases.tag(checkpoint, "late", 2)
     assert not [*(checkpoint / "state" / "holdfast" / "leases").iterdir()]
@@ -243,6 +243,10 @@ def test_the_command_line(
     assert run("detach", new, "--yes")["detached"]
     assert run("untag", checkpoint, "nightly", "--yes")["removed"]
     assert run("tags", checkpoint)["leases"] == []
+    second = tmp_path / "second"
+    assert run("branch", checkpoint, second, "--yes")["made"]
+    shutil.rmtree(second)
+    assert run("untag", checkpoint, second, "--yes")["removed"]
     shutil.rmtree(checkpoint)
     assert commands.run(capsys, "verify", new)[0] == 0
 
@@ -253,7 +257,7 @@ def test_the_command_line(
         (("tag", "{}", "a.b"), "is no name for a tag"),
         (("tag", "{}", "branch-1"), "is no name for a tag"),
         (("tag", "{}", "old", "--at", "77"), "expected batch 77 in the commit log, found 0 to 2"),
-        (("untag", "{}", "none"), "expected a tag 'none', found none"),
+        (("untag", "{}", "none"), "expected a tag or a branch 'none', found none"),
         (("branch", "{}", "{}/x", "--tag", "none"), "expected a tag 'none', found none"),
         (("branch", "{}", "{}/state"), "expected no such folder, or an empty one"),
         (("state", "{}", "--tag", "none"), "expected a tag 'none', found none"),

@@ -256,6 +256,14 @@ ON_THEIR_OWN = {
         Step("terminal", "$ holdfast repartition checkpoints/clicks"),
         Step("terminal", "$ holdfast leave checkpoints/clicks"),
     ),
+    "docs/tutorials/test-a-changed-query.md": (
+        Step("saved", "import sys\n\nfrom pyspark.sql import SparkSession", "orders.py"),
+        Step("terminal", "$ mkdir orders\n"),
+        Step("terminal", "$ holdfast tag checkpoints/orders friday"),
+        Step("terminal", '$ echo \'{"country": "CH", "amount": 5}\''),
+        Step("terminal", "$ holdfast state checkpoints/orders"),
+        Step("terminal", "$ rm -r checkpoints/trial"),
+    ),
     "docs/stores/read-state.md": (
         Step("not run", "import holdfast\n\nwith", "test_open_state.py makes state and reads it"),
         Step("not run", "import duckdb", "test_open_state.py has these engines"),

@@ -88,7 +88,7 @@ def use_a_branch(query: Running, new: str) -> None:
     branch = any_folder(new)
     query.go_on(3)
     leases.tag(query.checkpoint, "before", None)
-    assert holdfast.branch(query.checkpoint, branch, tag="before") == 2
+    assert holdfast.branch(str(query.checkpoint), new, tag="before") == 2
     query.write(2)
     theirs, ours = query.run(branch), query.run()
     assert min(theirs) == 3
