@@ -1,6 +1,7 @@
 """A query whose checkpoint has tags and branches, on any file system.
 
-Run as a program, it takes a branch from its beginning to its end.
+Run as a program, it takes a branch from its beginning to its end. With ``--count`` it only counts
+the rows of ``input`` by key, until they are used up.
 """
 
 from __future__ import annotations
@@ -109,12 +110,17 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--checkpoint", required=True)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--count", action="store_true")
     args: Any = parser.parse_args()
     session = holdfast.configure(builder("local[2]", args.folder / "warehouse"))
     spark = configured(session, args.conf).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    query = Running(spark, "aggregation-update", args.folder / "query", args.checkpoint)
-    use_a_branch(query, f"{args.checkpoint}-branch")
+    if args.count:
+        counted = source(spark, args.folder / "input").groupBy("key").count()
+        drain(counted, checkpoint=args.checkpoint, mode="update", into={})
+    else:
+        query = Running(spark, "aggregation-update", args.folder / "query", args.checkpoint)
+        use_a_branch(query, f"{args.checkpoint}-branch")
     spark.stop()
 
 
