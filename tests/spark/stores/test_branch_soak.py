@@ -64,7 +64,8 @@ class Job:
 
     def kill(self) -> None:
         assert self.process is not None
-        kill_session(self.process)
+        kill_session(self.process.pid)
+        self.process.wait()
 
     def end(self) -> None:
         assert self.process is not None
