@@ -118,6 +118,8 @@ class Lease:
         branch: str | None,
         made_ms: int,
         stores: Sequence[tuple[int, int, str]],
+        until: int | None = None,
+        expires_ms: int | None = None,
     ) -> Lease: ...
     @staticmethod
     def from_bytes(data: bytes) -> Lease: ...
@@ -126,6 +128,8 @@ class Lease:
     id: Final[str]
     branch: Final[str | None]
     made_ms: Final[int]
+    until: Final[int | None]
+    expires_ms: Final[int | None]
     stores: Final[list[tuple[int, int, str]]]
 
 @final

@@ -205,7 +205,7 @@ def test_every_command_prints_a_document_on_request() -> None:
     )
     named = (
         "conf jar show verify history state cost parked quarantine dead-letters adopt undo leave "
-        "tag tags untag branch detach"
+        "tag tags untag branch detach rollback"
     )
     assert set(commands.choices) == {*named.split(), "repartition", "doctor"}
     for name, command in commands.choices.items():

@@ -26,6 +26,7 @@ from holdfast.cli import (
     parked,
     quarantine,
     repartition,
+    rollback,
     settings,
     state,
 )
@@ -201,6 +202,13 @@ def parser() -> argparse.ArgumentParser:
     )
     leases.add_detach_arguments(detached)
     detached.set_defaults(run=leases.detach)
+
+    returned = commands.add_parser(
+        "rollback",
+        help="let a query go on from the state and the positions of an earlier batch or a tag",
+    )
+    rollback.add_arguments(returned)
+    returned.set_defaults(run=rollback.run)
 
     examined = commands.add_parser(
         "doctor", help="look whether this machine has what Holdfast needs, and say what to do"

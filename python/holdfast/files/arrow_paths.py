@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,20 @@ class ArrowPath:
     def read_text(self, *, errors: str = "strict") -> str:
         """Return the content of a file in UTF-8."""
         return self.read_bytes().decode(errors=errors)
+
+    def make_folder(self, *, exist_ok: bool) -> None:
+        """Make a folder with its parents, if the file system has folders."""
+        self.files.create_dir(self.path, recursive=True)
+
+    def create(self, content: bytes) -> None:
+        """Write a file, which nobody else may write."""
+        with self.files.open_output_stream(self.path) as file:
+            file.write(content)
+
+    def unlink(self, *, missing_ok: bool) -> None:
+        """Delete a file."""
+        with suppress(FileNotFoundError):
+            self.files.delete_file(self.path)
 
     def open(self, name: str) -> Any:
         """Open a file of the folder, to read ranges of it."""

@@ -24,6 +24,7 @@ from holdfast.queries.leases import (
     drop,
     find_lease,
     held_tag,
+    is_kept,
     take,
 )
 from holdfast.queries.logs import committed_batches, read_commit
@@ -106,14 +107,6 @@ def make_branch(
         put(marker, b"")
         copy_batch(source, number, new, commit=False, query=name.removeprefix(BRANCH))
 
-    def is_there() -> bool:
-        if tag is None:
-            return number in committed_batches(folder)
-        try:
-            return held_tag(folder, tag)[0] == source
-        except FileNotFoundError:
-            return False
-
     def is_published() -> bool:
         newest = max(committed_batches(new), default=-1)
         try:
@@ -125,7 +118,7 @@ def make_branch(
     take(
         Wanted(folder, name, number, lambda: read_commit(source, number), str(new)),
         copy=copy,
-        is_there=is_there,
+        is_there=lambda: is_kept(folder, number, tag, source),
         is_published=is_published,
         publish=lambda: copy_commit(source, number, new),
     )

@@ -26,8 +26,11 @@ from holdfast.queries.state import require_committed
 
 P = TypeVar("P", bound=ReadPath)
 
-#: Names of leases of branches begin with it.
+#: Names of leases that are no tags begin with one of these.
 BRANCH: Final = "branch-"
+ROLLBACK: Final = "rollback-"
+READER: Final = "reader-"
+_OTHERS: Final = (BRANCH, ROLLBACK, READER)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
@@ -74,7 +77,7 @@ def held_tag(folder: P, name: str) -> tuple[P, int]:
     Raises a FileNotFoundError without a tag that holds, and a CorruptSegmentError if it is damaged.
     """
     found = find_lease(folder, name)
-    if found is None or name.startswith(BRANCH):
+    if found is None or name.startswith(_OTHERS):
         raise FileNotFoundError(f"{folder}: expected a tag {name!r}, found none")
     require_whole(folder, found)
     if found.lease is None or found.copy is None:
@@ -83,6 +86,16 @@ def held_tag(folder: P, name: str) -> tuple[P, int]:
             "it by 'holdfast untag'"
         )
     return cast("P", leases_folder(folder) / found.copy), found.lease.batch
+
+
+def is_kept(folder: AnyPath, batch: int, tag: str | None, source: AnyPath) -> bool:
+    """Return whether the commit log has a batch, or the tag that keeps it is still there."""
+    if tag is None:
+        return batch in committed_batches(folder)
+    try:
+        return held_tag(folder, tag) == (source, batch)
+    except FileNotFoundError:
+        return False
 
 
 def require_whole(folder: ReadPath, found: FoundLease) -> None:
@@ -95,10 +108,10 @@ def require_whole(folder: ReadPath, found: FoundLease) -> None:
 
 def require_tag_name(name: str) -> None:
     """Raise a ValueError unless a name is that of a tag."""
-    if not _NAME.fullmatch(name) or name.startswith(BRANCH):
+    if not _NAME.fullmatch(name) or name.startswith(_OTHERS) or name.isdecimal():
         raise ValueError(
-            f"{name!r} is no name for a tag: expected up to 100 letters, digits, '-' and '_', and "
-            f"not {BRANCH!r} at the beginning"
+            f"{name!r} is no name for a tag: expected up to 100 letters, digits, '-' and '_', no "
+            f"number, and none of {[*_OTHERS]} at the beginning"
         )
 
 
@@ -118,7 +131,7 @@ def tag(folder: AnyPath, name: str, batch: int | None) -> Lease:
         copy_batch(folder, number, leases_folder(folder) / to, commit=True)
 
     return take(
-        Wanted(folder, name, number, lambda: read_commit(folder, number), None),
+        Wanted(folder, name, number, lambda: read_commit(folder, number)),
         copy=copy,
         is_there=lambda: number in committed_batches(folder),
     )
@@ -126,19 +139,20 @@ def tag(folder: AnyPath, name: str, batch: int | None) -> Lease:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A lease to make: `stores` reads the ids of the batch. `branch` is the folder of a branch."""
+    """A lease to make: `stores` reads the ids of the batch; `branch` and `until` as in `Lease`."""
 
     folder: AnyPath
     name: str
     batch: int
     stores: Callable[[], list[tuple[int, int, str]]]
-    branch: str | None
+    branch: str | None = None
+    until: int | None = None
 
 
 def take(
     wanted: Wanted,
     *,
-    copy: Callable[[str], None],
+    copy: Callable[[str], None] = lambda _: None,
     is_there: Callable[[], bool],
     is_published: Callable[[], bool] = lambda: True,
     publish: Callable[[], None] = lambda: None,
@@ -172,6 +186,7 @@ def take(
                     batch=wanted.batch,
                     id=uuid4().hex,
                     branch=wanted.branch,
+                    until=wanted.until,
                     made_ms=time.time_ns() // 1_000_000,
                     stores=wanted.stores(),
                 )

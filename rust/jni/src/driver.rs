@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use holdfast_core::commits::{Facts, Failure, Step, Writer, next_step as next};
-use holdfast_core::leases::read_leases;
+use holdfast_core::leases::{Now, read_leases};
 use holdfast_core::liveness::{Floors, Leased, Needed};
 use holdfast_core::reclaim::{self, IndexCache, KnownTerms, encode_finished};
 use holdfast_core::segment::create_from_copies as create;
@@ -126,8 +126,8 @@ natives! {
     env fn reclaim(
         cache: jlong, dir: JString, files: "io.holdfast.spark.merged.HadoopFolder",
         leases: JString, lease_files: "io.holdfast.spark.merged.HadoopFolder",
-        partitions: [JString], ids: [JString], live_terms: [jlong], own: [jlong], older: jlong,
-        told: jboolean, lists: jboolean
+        partitions: [JString], ids: [JString], oldest_batch: jlong, now_ms: jlong, live_terms: [jlong],
+        own: [jlong], older: jlong, told: jboolean, lists: jboolean
     ) -> "io.holdfast.spark.merged.Reclaimed";
 }
 
@@ -280,6 +280,8 @@ fn reclaim<'local>(
     lease_files: JObject<'_>,
     partitions: Vec<String>,
     ids: Vec<VersionId>,
+    oldest_batch: jlong,
+    now_ms: jlong,
     live_terms: Vec<jlong>,
     own: Vec<jlong>,
     older: jlong,
@@ -292,7 +294,12 @@ fn reclaim<'local>(
         oldest.add_version(partition, id);
     }
     // The caller has read the oldest entry before.
-    let leases = read_leases(crate::folders::storage(env, leases, &lease_files)?.as_ref())?;
+    let now = Now {
+        oldest: oldest_batch as u64,
+        ms: now_ms as u64,
+    };
+    let leases = crate::folders::storage(env, leases, &lease_files)?;
+    let leases = read_leases(now, leases.as_ref())?;
     let leases = leases.iter().map(Leased::of).collect::<Result<_, _>>()?;
     let needed = Needed { oldest, leases };
     let live = all(live_terms);

@@ -1,7 +1,7 @@
 //! Pending rows: Java hands them over as inputs of parked versions, and reads them again.
 
 use holdfast_core::Error;
-use holdfast_core::state::{Parking, PendingInput, StoreId, VersionId};
+use holdfast_core::state::{CommitId, Parking, PendingInput, StoreId, VersionId};
 use jni::sys::{jint, jlong};
 use parking_lot::Mutex;
 
@@ -20,6 +20,7 @@ natives! {
     rust fn append_input(parking: jlong, bytes: [jbyte], length: jint);
     rust fn finish_parking(parking: jlong, rows: jlong) -> JString;
     raw fn close_parking(parking: jlong);
+    rust fn id_at(id: JString, version: jlong) -> JString;
     rust fn pending_versions(id: JString) -> [jlong];
     rust fn pending_segment(id: JString, version: jlong) -> [jbyte];
     rust fn input_alone(id: JString, version: jlong) -> JString;
@@ -72,6 +73,16 @@ fn finish_parking(parking: jlong, rows: jlong) -> Result<String> {
 fn close_parking(parking: jlong) -> Result<()> {
     PARKINGS.remove(parking);
     Ok(())
+}
+
+/// The id of a later version with the same content, as a commit without changes makes it.
+fn id_at(id: VersionId, version: jlong) -> Result<String> {
+    let version = version_of(version)?;
+    let state = CommitId {
+        version,
+        ..id.state
+    };
+    Ok(VersionId { state, ..id }.to_string())
 }
 
 /// Versions of the pending inputs, oldest first.

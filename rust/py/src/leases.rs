@@ -8,32 +8,39 @@ use crate::errors::to_py;
 
 /// Keeps the state of one batch: a tag, or a branch in the folder `branch`.
 ///
-/// `stores` has operator, partition and id of each store, as the commit log has them.
+/// `stores` has operator, partition and id of each store, as the commit log has them. A lease ends once
+/// the batch `until` is the oldest retained one, or at the time `expires_ms`.
 #[pyclass(frozen, get_all, module = "holdfast._core")]
 pub(crate) struct Lease {
     batch: u64,
     id: String,
     branch: Option<String>,
     made_ms: u64,
+    until: Option<u64>,
+    expires_ms: Option<u64>,
     stores: Vec<(u32, u32, String)>,
 }
 
 #[pymethods]
 impl Lease {
     #[new]
-    #[pyo3(signature = (*, batch, id, branch, made_ms, stores))]
+    #[pyo3(signature = (*, batch, id, branch, made_ms, stores, until=None, expires_ms=None))]
     fn new(
         batch: u64,
         id: String,
         branch: Option<String>,
         made_ms: u64,
         stores: Vec<(u32, u32, String)>,
+        until: Option<u64>,
+        expires_ms: Option<u64>,
     ) -> Self {
         Self {
             batch,
             id,
             branch,
             made_ms,
+            until,
+            expires_ms,
             stores,
         }
     }
@@ -52,6 +59,8 @@ impl Lease {
             id: read.id,
             branch: read.branch,
             made_ms: read.made_ms,
+            until: read.until,
+            expires_ms: read.expires_ms,
             stores: read.stores,
         })
     }
@@ -63,6 +72,8 @@ impl Lease {
             id: self.id.clone(),
             branch: self.branch.clone(),
             made_ms: self.made_ms,
+            until: self.until,
+            expires_ms: self.expires_ms,
             stores: self.stores.clone(),
         };
         Ok(PyBytes::new(py, &lease.to_bytes().map_err(to_py)?))

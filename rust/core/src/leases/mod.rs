@@ -9,6 +9,8 @@
 //! not see a lease read an oldest entry that is not newer than the batch. No clock and no lock is
 //! needed. The model in rust/sim/models/leases asks the same functions.
 //!
+//! Readers and rollbacks have leases that end by themselves.
+//!
 //! A lease is *held* once the command has looked: `NAME.ID.held` is there, with the id in the lease. A
 //! lease that is cut and not held belongs to a command that died before it looked, and keeps nothing.
 
@@ -19,5 +21,5 @@ mod steps;
 
 pub use branch::{BranchStorage, open_local, read_parent};
 pub use listed::read_leases;
-pub use records::{Lease, Parent};
+pub use records::{Lease, Now, Parent};
 pub use steps::{Facts, Record, Step, next_step};

@@ -9,6 +9,15 @@ use crate::state::{StoreId, VersionId};
 
 const VERSION: u64 = 1;
 
+/// What a clean-up compares the ends of leases with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// The oldest retained batch.
+    pub oldest: u64,
+    /// The time, in milliseconds since 1970.
+    pub ms: u64,
+}
+
 /// Keeps the state of one batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
@@ -20,11 +29,23 @@ pub struct Lease {
     pub branch: Option<String>,
     /// When it was made, in milliseconds since 1970. Only people read it.
     pub made_ms: u64,
+    /// It ends once this is the oldest retained batch: a later batch that continues from an earlier
+    /// one. `None` for tags and branches.
+    #[serde(default)]
+    pub until: Option<u64>,
+    /// It ends at this time, in milliseconds since 1970: that of a reader, which may die.
+    #[serde(default)]
+    pub expires_ms: Option<u64>,
     /// Operator, partition and id of each store, as the commit log has them.
     pub stores: Vec<(u32, u32, String)>,
 }
 
 impl Lease {
+    pub(super) fn has_ended(&self, now: Now) -> bool {
+        self.until.is_some_and(|batch| batch <= now.oldest)
+            || self.expires_ms.is_some_and(|end| end <= now.ms)
+    }
+
     /// `operator/partition` and id of all versions that it keeps. A view stands for other stores.
     ///
     /// # Errors

@@ -258,6 +258,9 @@ public final class Native {
   /** Inverse of {@link #readView}; {@code parents} are partitions and ids in turn. */
   public static native String viewId(long batch, int from, int to, String store, String[] parents);
 
+  /** The id of a later version with the same content. */
+  public static native String idAt(String id, long version);
+
   /** Versions whose input this id waits for, oldest first; none for a view. */
   public static native long[] pendingVersions(String id);
 
@@ -377,6 +380,8 @@ public final class Native {
    * @param cache of {@link #openIndexCache}
    * @param partitions {@code operator/partition} of each id
    * @param ids of the oldest retained entry of the commit log
+   * @param oldest its batch
+   * @param nowMs the time in milliseconds since 1970
    * @param liveTerms terms that may still append
    * @param ownTerms terms that this application gave
    * @param olderTerm this and all older terms are known; a file of another unknown term stops the
@@ -392,6 +397,8 @@ public final class Native {
       HadoopFolder leaseFiles,
       String[] partitions,
       String[] ids,
+      long oldest,
+      long nowMs,
       long[] liveTerms,
       long[] ownTerms,
       long olderTerm,

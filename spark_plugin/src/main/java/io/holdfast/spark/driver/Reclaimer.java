@@ -122,7 +122,7 @@ final class Reclaimer {
       long first = CommitLog.batches(log, conf).min().orElse(entry.number());
       List<CommitLog.StoreId> oldest =
           CommitLog.needed(CommitLog.read(new Path(log, Long.toString(first)), conf));
-      String done = reclaim(folder, entry.number(), oldest, lists);
+      String done = reclaim(folder, entry.number(), first, oldest, lists);
       if (!done.isEmpty()) {
         LOG.info("Holdfast reclaimed {}: {}", folder.name, done);
       }
@@ -138,12 +138,17 @@ final class Reclaimer {
    * Deletes files that neither the oldest retained entry, nor a later entry, nor a lease needs.
    *
    * @param batch that was published last
-   * @param oldest ids of the oldest retained entry
+   * @param first the oldest retained batch
+   * @param oldest ids of its entry
    * @param listsNow whether it is time to list the files
    * @return the work done, for the log; empty if there was none
    */
   private String reclaim(
-      SegmentFolder folder, long batch, List<CommitLog.StoreId> oldest, boolean listsNow) {
+      SegmentFolder folder,
+      long batch,
+      long first,
+      List<CommitLog.StoreId> oldest,
+      boolean listsNow) {
     String[] partitions = oldest.stream().map(CommitLog.StoreId::partition).toArray(String[]::new);
     String[] ids = oldest.stream().map(CommitLog.StoreId::id).toArray(String[]::new);
     boolean told = folder.hidesOpenFiles();
@@ -166,6 +171,8 @@ final class Reclaimer {
               leases.files(),
               partitions,
               ids,
+              first,
+              System.currentTimeMillis(),
               live,
               given.own(),
               given.older(),

@@ -3,6 +3,9 @@ package io.holdfast.spark.moves;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.holdfast.spark.HoldfastConf;
+import io.holdfast.spark.executor.HoldfastExecutor;
+import io.holdfast.spark.executor.StoreManagers;
+import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.CommitLog;
 import io.holdfast.spark.sparklog.PlanEntry;
@@ -10,6 +13,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import java.util.function.Function;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
@@ -22,6 +26,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.util.LongAccumulator;
 import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * A command that publishes a batch without input: makes the state, plans the batch, and commits it.
@@ -91,13 +96,22 @@ public abstract class Move {
     sink = log;
   }
 
+  /** Gives this application a term above the query's terms, which a commit needs. */
+  final void takeOver(StateStoreConf conf) {
+    String state = new Path(checkpoint, "state").toString();
+    HoldfastConf own = new HoldfastConf(CollectionConverters.asJava(conf.sqlConfs()));
+    StoreManagers stores = HoldfastExecutor.running().stores();
+    stores.limitMemory(own);
+    stores.acquire(SegmentFolder.of(state, hadoopConf()), own, UUID.randomUUID()).close();
+  }
+
   final void made(Map<Long, List<List<String>>> ids) {
     made = ids;
   }
 
   /** Plans the batch. Returns false, with no visible change, if a query has planned another one. */
   public final boolean plan() throws IOException {
-    String planned = plan.newest().planned(plan.changes());
+    String planned = plan.planned();
     Path entry = Batch.entry(checkpoint, "offsets", plan.number());
     boolean own =
         create(entry, planned)
@@ -120,7 +134,7 @@ public abstract class Move {
     }
     if (first) {
       beforeCommit();
-      first = create(entry, plan.newest().committed(plan.format(), made));
+      first = create(entry, plan.repeated().committed(plan.format(), made));
     }
     clean();
     return first;

@@ -21,6 +21,7 @@ public record Plan(
     String checkpoint, Batch newest, Batch base, Map<String, String> changes, String format) {
   private static final String ADOPT = "adopt";
   private static final String UNDO = "undo";
+  private static final String ROLLBACK = "rollback --to ";
 
   private static final String PACKAGE = "org.apache.spark.sql.execution.streaming.state.";
 
@@ -41,6 +42,15 @@ public record Plan(
   /** The class that gets the state; empty if the state does not move. */
   public String provider() {
     return changes.getOrDefault(HoldfastConf.PROVIDER_KEY, "");
+  }
+
+  /** The batch whose entries the new one repeats, but for settings and ids. */
+  Batch repeated() {
+    return changes.get(HoldfastConf.MOVE_KEY).startsWith(ROLLBACK) ? base : newest;
+  }
+
+  String planned() {
+    return repeated().planned(changes);
   }
 
   /** Lets Holdfast continue with state of Spark. Returns null if it has the state already. */
@@ -125,6 +135,38 @@ public record Plan(
           log.shown());
     }
     return plan;
+  }
+
+  /**
+   * Returns to the state and the positions of an earlier batch; null if that is done already.
+   *
+   * @param base the batch, from the checkpoint or from a tag
+   * @param to its number, or the name of the tag
+   */
+  public static Plan rollback(QueryLog log, Batch base, String to) {
+    requireState(log);
+    requireHoldfast(log);
+    String command = ROLLBACK + to;
+    if (log.newest().setting(HoldfastConf.MOVE_KEY).equals(command)) {
+      return done(log);
+    }
+    if (!base.provider().equals(HoldfastConf.PROVIDER_CLASS) || base.isParked()) {
+      throw refused(
+          "batch %d of %s has its state in %s, or has parked partitions. Choose a batch of Holdfast"
+              + " whose rows are all processed",
+          base.number(), log.shown(), base.provider());
+    }
+    if (base.hasViews() || base.partitions() != log.newest().partitions()) {
+      throw refused(
+          "batch %d of %s has %d partitions, and batch %d has %d. Choose a batch after the change of"
+              + " partitions, or start a query from 'holdfast branch'",
+          base.number(),
+          log.shown(),
+          base.partitions(),
+          log.newest().number(),
+          log.newest().partitions());
+    }
+    return next(log, base, Map.of(HoldfastConf.MOVE_KEY, command), "2");
   }
 
   /** Says why new partitions cannot each read so many old ones as views; null if they can. */
@@ -216,14 +258,13 @@ public record Plan(
 
   /** Refuses a batch that has begun, unless the same command has planned it. */
   private static Plan next(QueryLog log, Batch base, Map<String, String> changes, String format) {
-    Batch newest = log.newest();
+    Plan plan = new Plan(log.checkpoint(), log.newest(), base, changes, format);
     boolean own =
-        log.planned() == newest.number() + 1
-            && log.plan().says(PlanEntry.of(newest.planned(changes)));
+        log.planned() == plan.number() && log.plan().says(PlanEntry.of(plan.planned()));
     if (!own) {
       requireEnded(log);
     }
-    return new Plan(log.checkpoint(), newest, base, changes, format);
+    return plan;
   }
 
   private static Plan done(QueryLog log) {

@@ -2,11 +2,7 @@ package io.holdfast.spark.moves;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import io.holdfast.spark.HoldfastConf;
 import io.holdfast.spark.UnsupportedStateException;
-import io.holdfast.spark.executor.HoldfastExecutor;
-import io.holdfast.spark.executor.StoreManagers;
-import io.holdfast.spark.merged.SegmentFolder;
 import io.holdfast.spark.minor.OpensStores;
 import io.holdfast.spark.sparklog.Batch;
 import io.holdfast.spark.sparklog.ViewId;
@@ -31,7 +27,6 @@ import org.apache.spark.util.LongAccumulator;
 import org.apache.spark.util.SerializableConfiguration;
 import scala.Option;
 import scala.Tuple2;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Writes the state of a committed batch with another number of partitions. A job of Spark reads
@@ -138,12 +133,7 @@ public final class Repartition extends Move {
     for (SplitRows.Source target : targets) {
       ids.add(views(target, ids.size() - target.place()));
     }
-    // The commit needs a term above the query's terms.
-    String state = new Path(checkpoint, "state").toString();
-    HoldfastConf own = new HoldfastConf(CollectionConverters.asJava(conf.sqlConfs()));
-    StoreManagers stores = HoldfastExecutor.running().stores();
-    stores.limitMemory(own);
-    stores.acquire(SegmentFolder.of(state, hadoopConf()), own, UUID.randomUUID()).close();
+    takeOver(conf);
     madeInPlaces(ids);
   }
 
