@@ -26,7 +26,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Publish a batch that has the state and the positions of an earlier one."""
+    """Publish batches that have the state and the positions of an earlier one."""
     folder, to = absolute(folders.query(arguments.folder)), arguments.to
     output = publishing.given_output(arguments)
     with (
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
 def roll_back(
     spark: Any, folder: AnyPath, to: str, *, yes: bool, output: AnyPath | None = None
 ) -> dict[str, Any]:
-    """Publish the batch, if `yes`; `spark` has Holdfast's settings. Returns the document.
+    """Publish two batches, if `yes`; `spark` has Holdfast's settings. Returns the document.
 
     Raises an OSError with advice if the checkpoint is refused, and a FileNotFoundError without
     such a batch or tag.
@@ -75,28 +75,30 @@ def roll_back(
         conf = spark._jsparkSession.sessionState().newHadoopConf()
         path = spark._jvm.org.apache.hadoop.fs.Path(source.spark_name)
         base = spark._jvm.io.holdfast.spark.sparklog.Batch.read(path, back, conf)
+    newest = publishing.read_logs(spark, folder).committed()
     plan = publishing.plan(spark, folder, "rollback", base, to)
-    if plan is None:
-        newest = max(committed_batches(folder))
-        return {"batch": newest, "state_of": back, "changed": False}
-    number = plan.number()
-    with local_spark.java_errors():
-        job = publishing.java_moves(spark).Rollback(spark._jsparkSession, plan)
-        if output is not None:
-            job.sink(publishing.sink_log(spark, folder, output, number - 1))
-        if yes:
-            # Clean-ups go by the oldest batch, and an older one does not need what this one does.
-            wanted = Wanted(
-                folder,
-                f"{ROLLBACK}{number}",
-                back,
-                lambda: read_commit(source, back),
-                until=number,
-            )
-            take(wanted, is_there=lambda: is_kept(folder, back, tag, source))
+    if plan is None or not yes:
+        number = newest if plan is None else newest + 2
+        return {"batch": number, "state_of": back, "changed": False}
+    # Clean-ups go by the oldest batch, and an older one does not need what the new ones do.
+    wanted = Wanted(
+        folder,
+        f"{ROLLBACK}{plan.number()}",
+        back,
+        lambda: read_commit(source, back),
+        until=plan.number(),
+    )
+    take(wanted, is_there=lambda: is_kept(folder, back, tag, source))
+    while plan is not None:
+        number = plan.number()
+        with local_spark.java_errors():
+            job = publishing.java_moves(spark).Rollback(spark._jsparkSession, plan)
+            if output is not None:
+                job.sink(publishing.sink_log(spark, folder, output, number - 1))
             job.ids()
             publishing.publish(job, folder, number)
-    return {"batch": number, "state_of": back, "changed": yes}
+        plan = publishing.plan(spark, folder, "rollback", base, to)
+    return {"batch": number, "state_of": back, "changed": True}
 
 
 def _table(document: Mapping[str, Any]) -> Table:

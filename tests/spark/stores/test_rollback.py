@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +38,22 @@ def test_a_query_goes_back_and_forth(spark: SparkSession, query: Running) -> Non
     late = rows(checkpoint)
     assert not roll_back(spark, checkpoint, "early", yes=False)["changed"]
     assert rows(checkpoint) == late
-    assert roll_back(spark, checkpoint, "early", yes=True)["batch"] == 8
+    assert roll_back(spark, checkpoint, "early", yes=True)["batch"] == 9
     assert rows(checkpoint) == early
     assert not roll_back(spark, checkpoint, "early", yes=True)["changed"]
     # The way back.
-    assert roll_back(spark, checkpoint, "7", yes=True)["batch"] == 9
+    assert roll_back(spark, checkpoint, "7", yes=True)["batch"] == 11
     assert rows(checkpoint) == late
     roll_back(spark, checkpoint, "early", yes=True)
     leases.drop(checkpoint, "early")
     # It reads all files since again.
     made = query.run()
-    assert min(made) == 11
+    assert min(made) == 14
     assert rows(checkpoint) == late
     # Each batch is followed by a clean-up.
     query.go_on(5)
     assert rows(checkpoint)
-    assert not [one for one in leases.find_leases(checkpoint) if one.name != "rollback-10"]
+    assert not [one for one in leases.find_leases(checkpoint) if one.name != "rollback-12"]
 
 
 class Killed(BaseException):
@@ -64,20 +65,23 @@ def test_a_command_that_was_killed_is_finished_by_the_same_command(
 ) -> None:
     checkpoint, expected = query.local, rows(query.local, batch=1)
 
-    def planned(job: Any, *_: Any) -> None:
+    def dying(job: Any, *_: Any, commits: bool) -> None:
         assert job.plan()
+        if commits:
+            job.commit()
         raise Killed
 
-    with monkeypatch.context() as patch:
-        patch.setattr(publishing, "publish", planned)
-        with pytest.raises(Killed):
-            roll_back(spark, checkpoint, "1", yes=True)
+    for commits in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr(publishing, "publish", partial(dying, commits=commits))
+            with pytest.raises(Killed):
+                roll_back(spark, checkpoint, "1", yes=True)
+        with pytest.raises(Exception, match=r"rollback --to 1 .*commits/(3|4) is missing"):
+            query.run()
     query.write(1)
-    with pytest.raises(Exception, match="rollback --to 1"):
-        query.run()
-    assert roll_back(spark, checkpoint, "1", yes=True)["batch"] == 3
+    assert roll_back(spark, checkpoint, "1", yes=True)["batch"] == 4
     assert rows(checkpoint) == expected
-    assert min(query.run()) == 4
+    assert min(query.run()) == 5
 
 
 def test_the_file_sink_gets_the_rows_once_more(

@@ -77,12 +77,13 @@ public final class CheckpointGuard {
         && exists.test(new Path(SparkFile.of(path).checkpoint(), "state"));
   }
 
-  /** The command that planned a batch, if the batch is not committed; else empty. */
+  /** The command that planned a batch, if it has not ended; else empty. */
   private static String pendingMove(Predicate<Path> exists, PlanEntry plan, Path path) {
     String move = plan.setting(HoldfastConf.MOVE_KEY);
     SparkFile file = SparkFile.of(path);
     Path commit = Batch.entry(file.checkpoint(), "commits", file.number());
-    return move.isEmpty() || exists.test(commit) ? "" : move;
+    boolean hasEnded = move.isEmpty() || (exists.test(commit) && !Plan.goesOn(move));
+    return hasEnded ? "" : move;
   }
 
   /**

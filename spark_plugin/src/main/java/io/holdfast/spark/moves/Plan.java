@@ -22,6 +22,7 @@ public record Plan(
   private static final String ADOPT = "adopt";
   private static final String UNDO = "undo";
   private static final String ROLLBACK = "rollback --to ";
+  private static final String BACK = "back to ";
 
   private static final String PACKAGE = "org.apache.spark.sql.execution.streaming.state.";
 
@@ -138,7 +139,9 @@ public record Plan(
   }
 
   /**
-   * Returns to the state and the positions of an earlier batch; null if that is done already.
+   * Returns to the state and the positions of an earlier batch; null if that is done already. Two
+   * batches do that, one after the other: Spark starts with the input between the two newest ones,
+   * which must not go backwards.
    *
    * @param base the batch, from the checkpoint or from a tag
    * @param to its number, or the name of the tag
@@ -147,8 +150,12 @@ public record Plan(
     requireState(log);
     requireHoldfast(log);
     String command = ROLLBACK + to;
-    if (log.newest().setting(HoldfastConf.MOVE_KEY).equals(command)) {
+    String newest = log.newest().setting(HoldfastConf.MOVE_KEY);
+    if (newest.equals(BACK + to)) {
       return done(log);
+    }
+    if (newest.equals(command)) {
+      return next(log, log.newest(), Map.of(HoldfastConf.MOVE_KEY, BACK + to), "2");
     }
     if (!base.provider().equals(HoldfastConf.PROVIDER_CLASS) || base.isParked()) {
       throw refused(
@@ -238,13 +245,18 @@ public record Plan(
     return batch < 0 ? "none" : Long.toString(batch);
   }
 
+  /** Returns true if a batch of this command is not its last one. */
+  public static boolean goesOn(String command) {
+    return command.startsWith(ROLLBACK);
+  }
+
   /** Refuses a batch that a command, empty without one, has planned and not committed. */
   public static void requireNoMove(String checkpoint, String pending, long planned) {
     if (!pending.isEmpty()) {
       throw refused(
           "'holdfast %1$s %2$s' has begun and not ended: %2$s/commits/%3$d is missing. Run 'holdfast"
               + " %1$s %2$s --yes' again first. Nothing was changed.",
-          pending, checkpoint, planned);
+          pending, checkpoint, goesOn(pending) ? planned + 1 : planned);
     }
   }
 
