@@ -55,6 +55,10 @@ def read_table(folder: str | PathLike[str], owner: Owner, id: str) -> bytes: ...
 def decode_rows(
     data: bytes, *, keys: Sequence[str], values: Sequence[str]
 ) -> tuple[int, list[_Built]]: ...
+def lease_to_bytes(json: str) -> bytes: ...
+def lease_from_bytes(data: bytes) -> str: ...
+def parent_to_bytes(json: str) -> bytes: ...
+def parent_from_bytes(data: bytes) -> str: ...
 def lease_step(
     *, same: bool | None, held: bool, copied: bool, retained: bool | None, published: bool
 ) -> Literal["record", "copy", "look", "hold", "publish", "done", "give up", "refuse"]: ...
@@ -107,40 +111,6 @@ class CommitId:
     ref: Final[SegmentRef | None]
     replaced: Final[SegmentRef | None]
     pending: Final[list[tuple[int, SegmentRef]]]
-
-@final
-class Lease:
-    def __new__(
-        cls,
-        *,
-        batch: int,
-        id: str,
-        branch: str | None,
-        made_ms: int,
-        stores: Sequence[tuple[int, int, str]],
-        until: int | None = None,
-        expires_ms: int | None = None,
-    ) -> Lease: ...
-    @staticmethod
-    def from_bytes(data: bytes) -> Lease: ...
-    def to_bytes(self) -> bytes: ...
-    batch: Final[int]
-    id: Final[str]
-    branch: Final[str | None]
-    made_ms: Final[int]
-    until: Final[int | None]
-    expires_ms: Final[int | None]
-    stores: Final[list[tuple[int, int, str]]]
-
-@final
-class Parent:
-    def __new__(cls, *, folder: str, until: int, lease: str) -> Parent: ...
-    @staticmethod
-    def from_bytes(data: bytes) -> Parent: ...
-    def to_bytes(self) -> bytes: ...
-    folder: Final[str]
-    until: Final[int]
-    lease: Final[str]
 
 @final
 class SegmentReport:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast._core import Lease
 from holdfast.cli import folders
 from holdfast.cli.output import report
 from holdfast.cli.output.tables import Table
@@ -157,7 +156,7 @@ def detach(arguments: argparse.Namespace) -> None:
 
 
 def _rows(folder: AnyPath, found: list[leases.FoundLease]) -> list[dict[str, Any]]:
-    known: list[Lease] = [one.lease for one in found if one.lease is not None]
+    known = [one.lease for one in found if one.lease is not None]
     kept = iter(leases.kept_bytes(folder, known))
     rows = []
     for one in found:

@@ -6,13 +6,15 @@ files of a branch says where, and up to which term.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Final
 from uuid import uuid4
 
-from holdfast._core import CommitId, CorruptSegmentError, Parent
+from holdfast._core import CommitId, CorruptSegmentError, parent_from_bytes, parent_to_bytes
 from holdfast.files.paths import AnyPath, absolute, any_folder, recorded_folder
 from holdfast.files.physical_files import file_sizes
 from holdfast.queries.copies import copy_batch, copy_commit, put
@@ -35,6 +37,15 @@ _PARENT: Final = "parent"
 #: Digits of a term in the name of a file, and the number of a file that is a marker.
 _TERM_DIGITS: Final = 16
 _MARKER: Final = "-00000000.hf"
+
+
+@dataclass(frozen=True)
+class Parent:
+    """Where a branch finds files of terms up to `until`, and the name of its lease there."""
+
+    folder: str
+    until: int
+    lease: str
 
 
 def branch(
@@ -96,7 +107,7 @@ def make_branch(
         names = file_sizes(folder / STATE_FILES_FOLDER)
         until = max((int(one[:_TERM_DIGITS], 16) for one in names), default=0)
         there = Parent(folder=str(folder / STATE_FILES_FOLDER), until=until, lease=name)
-        put(new / STATE_FILES_FOLDER / _PARENT, there.to_bytes())
+        put(new / STATE_FILES_FOLDER / _PARENT, parent_to_bytes(json.dumps(asdict(there))))
     elif (found := find_lease(folder, name)) is not None and found.lease is not None:
         # A command that was killed has chosen the batch.
         number = found.lease.batch
@@ -162,9 +173,10 @@ def planned_branch(
 def read_parent(folder: AnyPath) -> Parent | None:
     """Return where a branch finds the segments that it began with; None for other checkpoints."""
     try:
-        return Parent.from_bytes((folder / STATE_FILES_FOLDER / _PARENT).read_bytes())
+        data = (folder / STATE_FILES_FOLDER / _PARENT).read_bytes()
     except FileNotFoundError:
         return None
+    return Parent(**json.loads(parent_from_bytes(data)))
 
 
 def _begun(new: AnyPath) -> Parent | None:

@@ -7,15 +7,23 @@ its batch. The core decides the steps of a command (rust/core/src/leases).
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final, TypeVar, cast
 from uuid import uuid4
 
-from holdfast._core import CommitId, CorruptSegmentError, Lease, SegmentRef, lease_step
+from holdfast._core import (
+    CommitId,
+    CorruptSegmentError,
+    SegmentRef,
+    lease_from_bytes,
+    lease_step,
+    lease_to_bytes,
+)
 from holdfast.files.arrow_paths import ReadPath
 from holdfast.files.paths import AnyPath, listed
 from holdfast.files.segments import stored_segments
@@ -33,6 +41,35 @@ READER: Final = "reader-"
 _OTHERS: Final = (BRANCH, ROLLBACK, READER)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """Keeps the state of a batch: of a tag, or of something else, by its name.
+
+    Attributes
+    ----------
+    id : str
+        Tells the lease from others that had its name.
+    branch : str or None
+        The checkpoint folder of a branch.
+    until, expires_ms : int or None
+        It ends once this is the oldest retained batch, or at this time, in milliseconds since 1970.
+    stores : sequence of (int, int, str)
+        Operator, partition and id of each store, as the commit log has them.
+    """
+
+    batch: int
+    stores: Sequence[tuple[int, int, str]]
+    branch: str | None = None
+    until: int | None = None
+    expires_ms: int | None = None
+    id: str = field(default_factory=lambda: uuid4().hex)
+    made_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    def to_bytes(self) -> bytes:
+        """Return the content of its file."""
+        return lease_to_bytes(json.dumps(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -184,11 +221,9 @@ def take(
             case "record":
                 fresh = Lease(
                     batch=wanted.batch,
-                    id=uuid4().hex,
+                    stores=wanted.stores(),
                     branch=wanted.branch,
                     until=wanted.until,
-                    made_ms=time.time_ns() // 1_000_000,
-                    stores=wanted.stores(),
                 )
                 own.make_folder(exist_ok=True)
                 # Another command is quicker, or one was killed while it wrote.
@@ -261,7 +296,7 @@ def kept_bytes(folder: AnyPath, leases: list[Lease]) -> list[int]:
     retained = read_commit(folder, logged[0]) if logged else []
     with stored_segments(folder / STATE_FILES_FOLDER) as stored:
 
-        def segments(stores: list[tuple[int, int, str]]) -> Iterator[SegmentRef]:
+        def segments(stores: Sequence[tuple[int, int, str]]) -> Iterator[SegmentRef]:
             for _, partition, text in stores:
                 for _, id in CommitId.needed(partition, text):
                     if id.ref is not None:
@@ -284,7 +319,8 @@ def _find(folder: ReadPath, name: str, names: list[str]) -> FoundLease | None:
         return None
     begin, lease = f"{name}.", None
     try:
-        lease = Lease.from_bytes((leases_folder(folder) / f"{name}.lease").read_bytes())
+        data = (leases_folder(folder) / f"{name}.lease").read_bytes()
+        lease = Lease(**json.loads(lease_from_bytes(data)))
         begin += f"{lease.id}."
     except FileNotFoundError:
         return None

@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
-from uuid import uuid4
 from weakref import finalize
 
-from holdfast._core import Lease
 from holdfast.files.arrow_paths import ReadPath
 from holdfast.queries.folder import STATE_FILES_FOLDER
-from holdfast.queries.leases import READER, leases_folder
+from holdfast.queries.leases import READER, Lease, leases_folder
 
 #: Seconds until the lease of a reader that died ends. One that lives renews it in time.
 _EXPIRY_S: Final = 3600
@@ -41,15 +39,8 @@ class ReaderLease:
         return is_due
 
     def _write(self) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        lease = Lease(
-            batch=self._batch,
-            id=uuid4().hex,
-            branch=None,
-            made_ms=now_ms,
-            expires_ms=now_ms + _EXPIRY_S * 1000,
-            stores=self._stores,
-        )
+        expires_ms = time.time_ns() // 1_000_000 + _EXPIRY_S * 1000
+        lease = Lease(batch=self._batch, stores=self._stores, expires_ms=expires_ms)
         file = self._folder / f"{READER}{lease.id}.lease"
         self._renew_s = time.monotonic() + _EXPIRY_S / 2
         # The reader may have no right to write.

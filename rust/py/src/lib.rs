@@ -52,7 +52,9 @@ mod _core {
     #[pymodule_export]
     use crate::inspect::{CommitId, SegmentReport, inspect_segment};
     #[pymodule_export]
-    use crate::leases::{Lease, Parent, lease_step};
+    use crate::leases::{
+        lease_from_bytes, lease_step, lease_to_bytes, parent_from_bytes, parent_to_bytes,
+    };
     #[pymodule_export]
     use crate::manager::SnapshotManager;
     #[pymodule_export]

@@ -60,14 +60,6 @@ impl Lease {
         Ok(found)
     }
 
-    /// The content of its file.
-    ///
-    /// # Errors
-    /// None that a caller can cause.
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        encode(self)
-    }
-
     /// Reads the content of its file, and its ids.
     ///
     /// # Errors
@@ -96,14 +88,6 @@ impl Parent {
         Term(self.until)
     }
 
-    /// The content of its file.
-    ///
-    /// # Errors
-    /// None that a caller can cause.
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        encode(self)
-    }
-
     /// Reads the content of its file.
     ///
     /// # Errors
@@ -111,6 +95,44 @@ impl Parent {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         decode(bytes)
     }
+}
+
+/// The JSON of the content, for other languages.
+macro_rules! in_json {
+    ($record:ty) => {
+        impl $record {
+            /// The content of its file.
+            ///
+            /// # Errors
+            /// None that a caller can cause.
+            pub fn to_bytes(&self) -> Result<Vec<u8>> {
+                encode(self)
+            }
+
+            /// Its keys as JSON.
+            ///
+            /// # Errors
+            /// None that a caller can cause.
+            pub fn to_json(&self) -> Result<String> {
+                serde_json::to_string(self).map_err(invalid)
+            }
+
+            /// Reads its keys from JSON.
+            ///
+            /// # Errors
+            /// `InvalidInput`.
+            pub fn from_json(json: &str) -> Result<Self> {
+                serde_json::from_str(json).map_err(invalid)
+            }
+        }
+    };
+}
+
+in_json!(Lease);
+in_json!(Parent);
+
+fn invalid(error: serde_json::Error) -> Error {
+    Error::invalid_input(error.to_string())
 }
 
 #[derive(Serialize, Deserialize)]
@@ -130,7 +152,7 @@ fn encode<T: Serialize>(content: &T) -> Result<Vec<u8>> {
         version: VERSION,
         content,
     };
-    let text = serde_json::to_string(&record).map_err(|e| Error::invalid_input(e.to_string()))?;
+    let text = serde_json::to_string(&record).map_err(invalid)?;
     Ok(format!("{text}\n{:08x}\n", crc32c::crc32c(text.as_bytes())).into_bytes())
 }
 
