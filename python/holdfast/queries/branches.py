@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Final
 from uuid import uuid4
@@ -25,8 +25,10 @@ from holdfast.queries.leases import (
     Wanted,
     drop,
     find_lease,
+    find_leases,
     held_tag,
     is_kept,
+    require_whole,
     take,
 )
 from holdfast.queries.logs import committed_batches, read_commit
@@ -190,19 +192,23 @@ def _begun(new: AnyPath) -> Parent | None:
 
 
 def needed_files(folder: AnyPath, parent: Parent) -> dict[str, int]:
-    """Read the state of all retained batches of a branch.
+    """Read the state of all retained batches of a branch, and of its tags.
 
     Returns the names and bytes of the files of its parent that it needs. Raises an OSError if a
     segment cannot be read.
     """
     state = StateOfQuery(folder)
+    stores = [read_commit(folder, batch) for batch in committed_batches(folder)]
+    for found in find_leases(folder):
+        require_whole(folder, found)
+        if found.lease is not None:
+            stores.append([*found.lease.stores])
     names = set()
-    for batch in committed_batches(folder):
-        for segment in state.segments(batch):
-            if segment.message is not None:
-                raise OSError(f"{folder}, batch {batch}: {segment.message}")
-            if int(segment.ref.file[:_TERM_DIGITS], 16) <= parent.until:
-                names.add(segment.ref.file)
+    for segment in state.segments_of(one for ids in stores for one in ids):
+        if segment.message is not None:
+            raise OSError(f"{folder}: {segment.message}")
+        if int(segment.ref.file[:_TERM_DIGITS], 16) <= parent.until:
+            names.add(segment.ref.file)
     sizes = file_sizes(recorded_folder(parent.folder))
     return {name: sizes[name] for name in sorted(names)}
 
@@ -223,9 +229,12 @@ def detach(folder: AnyPath, parent: Parent, files: Mapping[str, int]) -> Iterato
             (source / name).copy_to(str(copy))
         yield size
     own.sync()
+    # No file is the parent's from now on, and this command knows the lease if it is repeated.
+    gone = parent_to_bytes(json.dumps(asdict(replace(parent, until=0))))
+    (own / _PARENT).replace_text(gone.decode())
+    drop(source.parent.parent, parent.lease)
     (own / _PARENT).unlink()
     own.sync()
-    drop(source.parent.parent, parent.lease)
 
 
 def require_no_branch(folder: AnyPath, found: FoundLease) -> None:
@@ -234,7 +243,7 @@ def require_no_branch(folder: AnyPath, found: FoundLease) -> None:
         return
     place = recorded_folder(found.lease.branch)
     parent = read_parent(place)
-    if parent is not None and parent.lease == found.name:
+    if parent is not None and parent.until and parent.lease == found.name:
         raise OSError(
             f"{place} is a branch that needs the segments of {folder}. Run 'holdfast detach "
             f"{place}', or delete the branch"

@@ -275,16 +275,17 @@ def _is_same(found: FoundLease, wanted: Wanted) -> bool | None:
 def drop(folder: AnyPath, name: str) -> None:
     """Remove a lease, and everything that belongs to it. May be repeated after a crash."""
     own = leases_folder(folder)
+    # The name may be used again, and later files belong to another lease.
+    others = [path for path in listed(own) if path.name.startswith(f"{name}.")]
     # Without this file nothing is kept.
     (own / f"{name}.lease").unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         own.sync()
-    for path in listed(own):
-        if path.name.startswith(f"{name}."):
-            if path.name.endswith(".held"):
-                path.unlink(missing_ok=True)
-            else:
-                path.remove_tree()
+    for path in others:
+        if path.is_dir():
+            path.remove_tree()
+        else:
+            path.unlink(missing_ok=True)
 
 
 def kept_bytes(folder: AnyPath, leases: list[Lease]) -> list[int]:

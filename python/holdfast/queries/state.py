@@ -58,6 +58,12 @@ class StateOfQuery:
         """
         return self._segments(self.ids(batch))
 
+    def segments_of(self, stores: Iterable[tuple[int, int, str]]) -> Iterator[StoredSegment]:
+        """Read the segments of stores by operator, partition and text of their ids, as above."""
+        for operator, partition, text in stores:
+            needed = CommitId.needed(partition, text) if CommitId.is_holdfasts(text) else []
+            yield from self._segments((operator, parent, id) for parent, id in needed)
+
     def pending(self, batch: int) -> Iterator[tuple[int, int, int, list[StoredSegment]]]:
         """Yield operator, partition, batch and segments of pending inputs, which one store has."""
         with stored_segments(self.folder / STATE_FILES_FOLDER) as stored:
