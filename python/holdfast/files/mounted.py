@@ -8,6 +8,7 @@ import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PosixPath
+from uuid import uuid4
 
 from holdfast.files.durable import sync_folder
 from holdfast.files.hard_links import publish
@@ -62,6 +63,16 @@ class MountedPath(PosixPath):
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+
+    def create_whole(self, content: bytes) -> None:
+        """Write a new file, whole and durable; FileExistsError if the name is taken."""
+        staged = self.with_name(f".{self.name}.{uuid4().hex}")
+        staged.create(content)
+        try:
+            os.link(staged, self)
+        finally:
+            staged.unlink()
+        self.parent.sync()
 
     def copy_to(self, target: str) -> None:
         """Copy a file, whose content is durable."""

@@ -165,6 +165,10 @@ class HadoopPath:
         """Write a new file, and its folder; FileExistsError if the name exists, also in a race."""
         call_jvm("creating", self, lambda files: files.create(self.uri, content))
 
+    def create_whole(self, content: bytes) -> None:
+        """Write a new file, as `create`."""
+        self.create(content)
+
     def copy_to(self, target: str) -> None:
         """Copy a file, durably; FileExistsError if the target exists."""
         call_jvm("copying", self, lambda files: files.copy(self.uri, target))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Final
@@ -17,7 +18,7 @@ from uuid import uuid4
 from holdfast._core import CommitId, CorruptSegmentError, parent_from_bytes, parent_to_bytes
 from holdfast.files.paths import AnyPath, absolute, any_folder, recorded_folder
 from holdfast.files.physical_files import file_sizes
-from holdfast.queries.copies import copy_batch, copy_commit, put
+from holdfast.queries.copies import copy_batch, copy_commit, files_in, put
 from holdfast.queries.folder import STATE_FILES_FOLDER, is_query_checkpoint
 from holdfast.queries.leases import (
     BRANCH,
@@ -104,17 +105,25 @@ def make_branch(
 ) -> tuple[int, str]:
     """Make a branch, see `branch`. Returns its batch and the name of its lease."""
     number, name, source = planned_branch(folder, new, batch, tag)
-    there = _begun(new)
-    if there is None:
-        names = file_sizes(folder / STATE_FILES_FOLDER)
-        until = max((int(one[:_TERM_DIGITS], 16) for one in names), default=0)
-        there = Parent(folder=str(folder / STATE_FILES_FOLDER), until=until, lease=name)
-        put(new / STATE_FILES_FOLDER / _PARENT, parent_to_bytes(json.dumps(asdict(there))))
-    elif (found := find_lease(folder, name)) is not None and found.lease is not None:
+    own = new / STATE_FILES_FOLDER
+    until = max(_terms(folder / STATE_FILES_FOLDER), default=0)
+    parent = Parent(folder=str(folder / STATE_FILES_FOLDER), until=until, lease=name)
+    own.make_folder(exist_ok=True)
+    with suppress(FileExistsError):
+        (own / _PARENT).create_whole(parent_to_bytes(json.dumps(asdict(parent))))
+    there = read_parent(new) or parent
+    name = there.lease
+    found = find_lease(folder, name)
+    if found is not None and found.lease is not None:
         # A command that was killed has chosen the batch.
         number = found.lease.batch
+    elif there.until < until:
+        raise FileExistsError(
+            f"{new} was begun by a command that was killed, and {folder} has gone on: delete "
+            f"{new}, and repeat the command"
+        )
     # Managers of the branch get newer terms.
-    marker = new / STATE_FILES_FOLDER / "driver" / f"{there.until:016x}{_MARKER}"
+    marker = own / "driver" / f"{there.until:016x}{_MARKER}"
 
     def copy(_: str) -> None:
         put(marker, b"")
@@ -163,11 +172,10 @@ def planned_branch(
         source = folder
     if not any(CommitId.is_holdfasts(id) for _, _, id in read_commit(source, number)):
         raise NotImplementedError(f"{folder}: batch {number} has no state in Holdfast")
-    there = _begun(new)
+    there = read_parent(new)
     if there is not None and there.folder == str(folder / STATE_FILES_FOLDER):
         return number, there.lease, source
-    is_cut = there is None and (new / STATE_FILES_FOLDER / _PARENT).exists()
-    if not is_cut and new.exists() and any(new.iterdir()):
+    if any(files_in(new)):
         raise FileExistsError(f"{new}: expected no such folder, or an empty one")
     return number, f"{BRANCH}{uuid4()}", source
 
@@ -179,16 +187,6 @@ def read_parent(folder: AnyPath) -> Parent | None:
     except FileNotFoundError:
         return None
     return Parent(**json.loads(parent_from_bytes(data)))
-
-
-def _begun(new: AnyPath) -> Parent | None:
-    """Return the parent of a branch that a command has begun, unless it was killed at once."""
-    try:
-        return read_parent(new)
-    except CorruptSegmentError:
-        if committed_batches(new):
-            raise
-        return None
 
 
 def needed_files(folder: AnyPath, parent: Parent) -> dict[str, int]:

@@ -59,7 +59,7 @@ def copy_batch(
             if query is not None:
                 data = _moved(data, f"{new.spark_name}/{_SCHEMAS}")
             put(_place(file, own, new), data)
-        schemas = [*_files(own / _SCHEMAS), *_files(own / "0", below=_METADATA)]
+        schemas = [*files_in(own / _SCHEMAS), *files_in(own / "0", below=_METADATA)]
         for file in schemas:
             put(_place(file, own, new), file.read_bytes())
     _copy_sources(source / "sources", target / "sources")
@@ -96,11 +96,11 @@ def _metadata(folder: AnyPath, batch: int) -> Iterator[AnyPath]:
         yield old
 
 
-def _files(folder: AnyPath, below: str | None = None) -> Iterator[AnyPath]:
-    """Yield the files in a folder, or those in its folders of a name."""
+def files_in(folder: AnyPath, below: str | None = None) -> Iterator[AnyPath]:
+    """Yield the files in a folder, or those in its folders of a name, without hidden ones."""
     for path in listed(folder):
         if path.is_dir():
-            yield from _files(path, None if path.name == below else below)
+            yield from files_in(path, None if path.name == below else below)
         # The checksums of Hadoop's local files are hidden, and content may change.
         elif below is None and not path.name.startswith("."):
             yield path
@@ -126,7 +126,7 @@ def _copy_sources(source: AnyPath, target: AnyPath) -> None:
     for log in listed(source):
         for tries in range(1, _TRIES + 1):
             try:
-                for file in _files(log):
+                for file in files_in(log):
                     put(_place(file, source, target), file.read_bytes())
                 break
             except FileNotFoundError:

@@ -226,10 +226,9 @@ def take(
                     until=wanted.until,
                 )
                 own.make_folder(exist_ok=True)
-                # Another command is quicker, or one was killed while it wrote.
+                # Another command may be quicker.
                 with suppress(FileExistsError):
-                    (own / f"{name}.lease").create(fresh.to_bytes())
-                    own.sync()
+                    (own / f"{name}.lease").create_whole(fresh.to_bytes())
             case "copy":
                 made = f"{name}.{of}.{uuid4().hex}"
                 try:
@@ -248,35 +247,34 @@ def take(
             case "done" if lease is not None:
                 return lease
             case "give up":
-                drop(folder, name)
+                # The same command may run elsewhere, and it may have looked in time.
                 raise FileNotFoundError(
-                    f"{folder}: batch {wanted.batch} was cleaned up meanwhile: choose a newer one"
+                    f"{folder}: batch {wanted.batch} was cleaned up meanwhile: choose a newer one. "
+                    f"'holdfast untag {folder} {name}' removes what there is of {name!r}"
                 )
             case "refuse":
                 raise FileExistsError(
-                    f"{folder}: {name!r} keeps another batch{_said(lease)}: choose another name, "
-                    f"or remove it by 'holdfast untag {folder} {name}'"
+                    f"{folder}: {name!r} keeps {_said(lease)}: choose another name, or remove it "
+                    f"by 'holdfast untag {folder} {name}'"
                 )
 
 
 def _said(lease: Lease | None) -> str:
-    return "" if lease is None else f", {lease.batch}"
+    return "nothing, because it is cut" if lease is None else f"batch {lease.batch}"
 
 
-def _is_same(found: FoundLease, wanted: Wanted) -> bool | None:
-    if found.lease is None:
-        require_whole(wanted.folder, found)
-        # Its command was killed before it looked, so it keeps nothing.
-        (leases_folder(wanted.folder) / f"{wanted.name}.lease").unlink(missing_ok=True)
-        return None
-    return (found.lease.batch, found.lease.branch) == (wanted.batch, wanted.branch)
+def _is_same(found: FoundLease, wanted: Wanted) -> bool:
+    require_whole(wanted.folder, found)
+    lease = found.lease
+    # A cut one may be complete in a moment.
+    return lease is not None and (lease.batch, lease.branch) == (wanted.batch, wanted.branch)
 
 
 def drop(folder: AnyPath, name: str) -> None:
     """Remove a lease, and everything that belongs to it. May be repeated after a crash."""
     own = leases_folder(folder)
     # The name may be used again, and later files belong to another lease.
-    others = [path for path in listed(own) if path.name.startswith(f"{name}.")]
+    others = [path for path in listed(own) if path.name.lstrip(".").startswith(f"{name}.")]
     # Without this file nothing is kept.
     (own / f"{name}.lease").unlink(missing_ok=True)
     with suppress(FileNotFoundError):

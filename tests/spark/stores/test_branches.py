@@ -187,6 +187,9 @@ def test_a_batch_that_is_cleaned_up_meanwhile_is_given_up(
     monkeypatch.setattr("holdfast.queries.leases.copy_batch", late)
     with pytest.raises(FileNotFoundError, match="batch 2 was cleaned up meanwhile"):
         leases.tag(checkpoint, "late", 2)
+    with pytest.raises(FileNotFoundError, match="'late' is not complete"):
+        holdfast.open_state(checkpoint, tag="late")
+    leases.drop(checkpoint, "late")
     assert not [*(checkpoint / "state" / "holdfast" / "leases").iterdir()]
 
 
