@@ -136,7 +136,7 @@ fuzz: tools  ## forged files, metadata and ids, each for FUZZ_SECONDS (600), req
 
 .PHONY: models
 models:  ## the models of the protocols with larger bounds than in every run
-	cargo test --release -p holdfast-sim --locked --test bad_rows --test commits --test isolation --test moves -- --ignored --nocapture
+	cargo test --release -p holdfast-sim --locked --test bad_rows --test commits --test isolation --test leases --test moves -- --ignored --nocapture
 
 .PHONY: faults
 faults: $(VENV)/installed  ## what each provider does under the same faults: the tables of docs/faults.md (FAULTS_ARGS=... are passed on)

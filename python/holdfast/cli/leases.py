@@ -136,7 +136,9 @@ def detach(arguments: argparse.Namespace) -> None:
     folder = absolute(folders.query(arguments.folder))
     parent = branches.read_parent(folder)
     if parent is None:
-        print(f"holdfast: {folder} needs no parent: there is nothing to do", file=sys.stderr)
+        print(
+            f"holdfast: {arguments.folder} needs no parent: there is nothing to do", file=sys.stderr
+        )
         return
     files = branches.needed_files(folder, parent)
     size = sum(files.values())

@@ -158,7 +158,7 @@ def planned_branch(
         raise ValueError(f"{new}: expected a folder on the file system of {folder}")
     if not is_query_checkpoint(folder):
         raise FileNotFoundError(f"{folder}: expected the checkpoint folder of a streaming query")
-    if read_parent(folder) is not None:
+    if (parent := read_parent(folder)) is not None and parent.until:
         raise NotImplementedError(
             f"{folder} is a branch that needs the segments of its parent: run 'holdfast detach "
             f"{folder}' first"
@@ -227,12 +227,10 @@ def detach(folder: AnyPath, parent: Parent, files: Mapping[str, int]) -> Iterato
             (source / name).copy_to(str(copy))
         yield size
     own.sync()
-    # No file is the parent's from now on, and this command knows the lease if it is repeated.
+    # No file is the parent's from now on. The record stays: else a late command makes it again.
     gone = parent_to_bytes(json.dumps(asdict(replace(parent, until=0))))
     (own / _PARENT).replace_text(gone.decode())
     drop(source.parent.parent, parent.lease)
-    (own / _PARENT).unlink()
-    own.sync()
 
 
 def require_no_branch(folder: AnyPath, found: FoundLease) -> None:

@@ -25,7 +25,9 @@ pub fn read_leases(now: Now, folder: &dyn Storage) -> Result<Vec<Lease>> {
         let listed = folder.list()?;
         let read = read_listed(folder, &listed)?;
         match read {
-            Some(leases) if leases.is_empty() || before.as_ref() == Some(&leases) => {
+            Some(leases)
+                if leases_in(&listed).next().is_none() || before.as_ref() == Some(&leases) =>
+            {
                 return without_ended(now, folder, &listed, leases);
             }
             read => before = read,

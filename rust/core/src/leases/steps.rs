@@ -44,7 +44,7 @@ pub enum Step {
     Publish,
     /// Everything is there.
     Done,
-    /// The batch is gone: delete the lease and the copies.
+    /// The batch is gone. The lease may be another command's by now, so it stays.
     GiveUp,
     /// Another lease has the name.
     Refuse,
@@ -57,7 +57,7 @@ pub fn next_step(facts: &Facts) -> Step {
         (Record::Absent, ..) => Step::Record,
         (Record::Same, true, ..) if facts.published => Step::Done,
         (Record::Same, true, ..) => Step::Publish,
-        // A copy may find that a file is gone. The look then says why.
+        // A copy that misses a file ends the command.
         (Record::Same, false, false, _) => Step::Copy,
         (Record::Same, false, true, None) => Step::Look,
         (Record::Same, false, true, Some(true)) => Step::Hold,

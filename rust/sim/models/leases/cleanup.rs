@@ -1,6 +1,6 @@
 //! Evidence from a log and from leases, and the clean-up that deletes by it.
 
-use holdfast_core::leases::{self, read_leases};
+use holdfast_core::leases::{self, Now, read_leases};
 use holdfast_core::liveness::{
     Evidence as _, Floors, Leased, ListedFile, ListedKind, ListedSegment, Needed, sort_out,
 };
@@ -13,6 +13,9 @@ use crate::checkpoint::{
 };
 use crate::folder::{Answer, Folder, not_found};
 use crate::model::{Model, Mutant};
+
+/// Tags and branches have no end.
+const NOW: Now = Now { oldest: 0, ms: 0 };
 
 /// A request of `read_leases` that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,19 +77,22 @@ impl Evidence {
     ) -> Option<Result<Vec<leases::Lease>>> {
         let known = self.answered.len();
         let asked = Mutex::new((0, std::mem::take(&mut self.answered)));
-        let read = read_leases(&Folder(|name: Option<&str>| {
-            let (count, answered) = &mut *asked.lock();
-            let place = *count;
-            *count += 1;
-            if place > known {
-                return Err(Error::new(ErrorKind::Storage, "waits for the next step"));
-            }
-            if place == known {
-                let new = answer(name, answered, model, checkpoint);
-                answered.push(new);
-            }
-            content(answered[place], checkpoint)
-        }));
+        let read = read_leases(
+            NOW,
+            &Folder(|name: Option<&str>| {
+                let (count, answered) = &mut *asked.lock();
+                let place = *count;
+                *count += 1;
+                if place > known {
+                    return Err(Error::new(ErrorKind::Storage, "waits for the next step"));
+                }
+                if place == known {
+                    let new = answer(name, answered, model, checkpoint);
+                    answered.push(new);
+                }
+                content(answered[place], checkpoint)
+            }),
+        );
         let (count, answered) = asked.into_inner();
         self.answered = answered;
         if !model.is(Mutant::ReadsLeasesOnce) {
@@ -209,6 +215,8 @@ fn lease(batch: u8, id: u8, checkpoint: &Checkpoint) -> leases::Lease {
         id: id.to_string(),
         branch: None,
         made_ms: 0,
+        until: None,
+        expires_ms: None,
         stores: vec![(0, 0, checkpoint.id(batch).to_string())],
     }
 }
