@@ -28,6 +28,7 @@ from common.targets import Verdict
 from gpu import state
 from memory import measure as memory
 from moves import measure as moves
+from reading import measure as reading
 from realtime import measure as realtime
 from regional import coordinator, idle, keyed, pipeline, regions, requests
 from resident import backfill
@@ -79,6 +80,7 @@ PLANS: Mapping[str, Callable[[argparse.Namespace, Path], Iterator[Plan]]] = {
     "copies": settings.plans_of_copies,
     "moves": partial(moves.plans, copies=True),
     "repartition": partial(moves.plans, copies=False),
+    "reading": reading.plans,
     **{suite: partial(queries.plans, cases) for suite, cases in SUITES.items()},
 }
 
@@ -114,6 +116,7 @@ suites:
   copies   the same with and without copies of commits, on three executors and an S3 server
   moves    adopt and leave, beside the offline repartition of the same RocksDB state (Spark 4.3)
   repartition  200 to 400 to 150 partitions, and the first batches behind, beside the same
+  reading  opens, gets and scans without Spark, and branches, of 10 M keys (Maven the first time)
   many     queries on 200 partitions
   few      the same on 20 partitions
   partitions  an aggregation on 20 to 800 partitions
@@ -180,7 +183,9 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
         help="only this query of the suites that run queries (all)",
     )
     parser.add_argument(
-        "--keys", type=count, help="keys of a store (1000000, larger 2000000, of moves 100000)"
+        "--keys",
+        type=count,
+        help="keys of a store (1000000, larger 2000000, of moves 100000, of reading 10000000)",
     )
     parser.add_argument(
         "--rows",

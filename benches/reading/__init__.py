@@ -1,0 +1,1 @@
+"""The reader of state without Spark, and branches, on a checkpoint of 10 M keys."""
