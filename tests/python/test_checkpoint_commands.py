@@ -359,7 +359,8 @@ def test_show_says_what_the_checkpoint_of_an_ordinary_query_is(
             "has_state": True,
             "files": 1,
             "file_bytes": 4321,
-        }
+        },
+        "operators": [],
     }
 
 

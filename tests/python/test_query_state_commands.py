@@ -101,6 +101,50 @@ def test_show_lists_the_segments_of_a_batch(
     assert [cells(line)[3] for line in lines[1:]] == ["run", "changelog"]
 
 
+def test_show_lists_the_stateful_operators_without_their_state(
+    query: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = segments(query, BATCHES - 1)[-1].ref.length
+    (query / "state" / "holdfast" / FILE).unlink()
+    stores = [{"storeName": name, "numPartitions": 4} for name in ("left", "right")]
+    for number, name in enumerate(["symmetricHashJoin", None]):
+        described = query / "state" / str(number) / "_metadata"
+        described.mkdir(parents=True)
+        if name is not None:
+            found = {"operatorInfo": {"operatorName": name}, "stateStoreInfo": stores}
+            (described / "metadata").write_text(f"v1\n{json.dumps(found)}")
+    status, lines, _ = run(capsys, "show", query)
+    assert (status, lines[2:4]) == (0, ["", f"stateful operators at batch {BATCHES - 1}"])
+    assert [cells(line) for line in lines[4:]] == [
+        ["operator", "name", "stores", "partitions", "newest segment bytes"],
+        ["0", "symmetricHashJoin", "8", "4", str(newest)],
+        ["1", "-", "-", "-", "-"],
+    ]
+    _, lines, _ = run(capsys, "show", query, "--json")
+    of_join, undescribed = json.loads("\n".join(lines))["operators"]
+    assert of_join == {
+        "operator": 0,
+        "name": "symmetricHashJoin",
+        "stores": 8,
+        "partitions": 4,
+        "newest_segment_bytes": newest,
+    }
+    assert {*undescribed.values()} == {1, None}
+
+
+def test_show_names_a_damaged_description_behind_the_rest(
+    query: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata = query / "state" / "0" / "_metadata" / "metadata"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("v1\n{")
+    for arguments in ([], ["--details"]):
+        status, lines, err = run(capsys, "show", query, *arguments)
+        assert status == 1
+        assert cells(lines[0])[0] == "planned batch"
+        assert f"1 parts of the checkpoint cannot be read:\n  {metadata} is damaged" in err
+
+
 @pytest.mark.parametrize("batch", [-1, 0, 9])
 def test_a_batch_that_is_not_in_the_commit_log_is_an_error(
     query: Path, capsys: pytest.CaptureFixture[str], batch: int

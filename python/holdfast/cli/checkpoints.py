@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast._checks import require_int
-from holdfast._core import CheckpointMetadata
+from holdfast._core import CheckpointMetadata, NewerFormatError
 from holdfast.cli import details, folders
 from holdfast.cli.output import documents, report, tables
 from holdfast.files.paths import AnyPath
 from holdfast.files.printable import printable
-from holdfast.files.verdicts import Verdict
+from holdfast.files.verdicts import UNREADABLE, Verdict
 from holdfast.queries.folder import (
     STATE_FILES_FOLDER,
     QueryCheckpoint,
@@ -21,7 +21,7 @@ from holdfast.queries.folder import (
     read_query_checkpoint,
 )
 from holdfast.queries.logs import committed_batches, entry_of
-from holdfast.queries.state import StateOfQuery, require_committed
+from holdfast.queries.state import StatefulOperator, StateOfQuery, require_committed
 from holdfast.regions.base.clock import now_ms
 from holdfast.regions.checkpoint.history import read_history
 from holdfast.regions.checkpoint.read import checkpoint_ids, summarise_all
@@ -37,15 +37,16 @@ def show(arguments: argparse.Namespace) -> None:
     folder = folders.given(arguments.folder)
     has_state = _has_state(folder)
     is_query = is_query_checkpoint(folder) and arguments.id is None
+    wrong = []
     if is_query:
-        _show_query(read_query_checkpoint(folder), json=arguments.json)
+        wrong = _show_query(read_query_checkpoint(folder), json=arguments.json)
     if has_state and arguments.details:
-        wrong = details.print_query(folder, arguments.id)
-        report.refuse(wrong, "parts of the checkpoint cannot be read:")
+        wrong = [*dict.fromkeys([*wrong, *details.print_query(folder, arguments.id)])]
     elif has_state and arguments.id is not None:
         _show_batch(folder, arguments.id, json=arguments.json)
     elif not is_query:
         _show_pipeline(folder, arguments)
+    report.refuse(wrong, "parts of the checkpoint cannot be read:")
 
 
 def _show_pipeline(folder: AnyPath, arguments: argparse.Namespace) -> None:
@@ -89,10 +90,22 @@ def _print_waiting(metadata: CheckpointMetadata) -> None:
         report.print_table(tables.of_skipped(skipped))
 
 
-def _show_query(query: QueryCheckpoint, *, json: bool) -> None:
+def _show_query(query: QueryCheckpoint, *, json: bool) -> list[str]:
+    """Print a query and its stateful operators; returns what cannot be read, a line each."""
     if not json:
         print(f"holdfast: {printable(query.describe())}", file=sys.stderr)
-    report.print_either(documents.of_query(query), tables.of_query, json=json)
+    operators, wrong = list[StatefulOperator](), list[str]()
+    try:
+        if query.committed is not None:
+            operators.extend(StateOfQuery(query.folder).operators(query.committed))
+    except (*UNREADABLE, NewerFormatError) as error:
+        wrong.append(str(error))
+    document = documents.of_query(query, operators)
+    report.print_either(document, tables.of_query, json=json)
+    if operators and not json:
+        title = f"stateful operators at batch {query.committed}"
+        report.print_section(title, tables.of_operators(document))
+    return wrong
 
 
 def _show_batch(folder: AnyPath, batch: int, *, json: bool) -> None:

@@ -5,7 +5,9 @@ Nothing here takes a term or changes a file, so the query may run.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from holdfast._core import CommitId, NewerFormatError, SegmentRef, SegmentReport
@@ -15,6 +17,7 @@ from holdfast.files.segments import StoredSegments, stored_segments
 from holdfast.files.verdicts import UNREADABLE, Damage, Verdict
 from holdfast.queries.folder import PROVIDER, STATE_FILES_FOLDER
 from holdfast.queries.logs import entry_of, read_commit, read_plan
+from holdfast.queries.store_forms import operators, read_operator
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,27 @@ class StoredSegment:
         if not isinstance(self.report, str):
             return None
         return f"{_named(self.operator, self.partition)}: {self.report}"
+
+
+@dataclass(frozen=True)
+class StatefulOperator:
+    """A stateful operator of a query at a batch, by the query's logs and metadata.
+
+    Attributes
+    ----------
+    name : str or None
+        Spark's name; None if no metadata describes the operator, as before Spark 4.0.
+    stores, partitions : int or None
+        Number of stores in all partitions, and of partitions; None without metadata.
+    newest_segment_bytes : int or None
+        Bytes of the newest segment of each store; None if Holdfast does not have the state.
+    """
+
+    operator: int
+    name: str | None
+    stores: int | None
+    partitions: int | None
+    newest_segment_bytes: int | None
 
 
 def require_committed(folder: ReadPath, batch: int, logged: Sequence[int]) -> None:
@@ -63,6 +87,22 @@ class StateOfQuery:
         for operator, partition, text in stores:
             needed = CommitId.needed(partition, text) if CommitId.is_holdfasts(text) else []
             yield from self._segments((operator, parent, id) for parent, id in needed)
+
+    def operators(self, batch: int) -> Iterator[StatefulOperator]:
+        """Describe the stateful operators at a batch without a look at segments.
+
+        Raises the errors of `segments`, and those of a description that is damaged.
+        """
+        sizes: Counter[int] = Counter()
+        for operator, _, id in self.ids(batch):
+            sizes[operator] += 0 if id.ref is None else id.ref.length
+        for number in operators(self.folder):
+            name = stores = partitions = None
+            with suppress(NotImplementedError):
+                found = read_operator(self.folder, number, batch)
+                parts = [store.get("numPartitions", 0) for store in found.stores.values()]
+                name, stores, partitions = found.name, sum(parts), max(parts, default=0)
+            yield StatefulOperator(number, name, stores, partitions, sizes.get(number))
 
     def pending(self, batch: int) -> Iterator[tuple[int, int, int, list[StoredSegment]]]:
         """Yield operator, partition, batch and segments of pending inputs, which one store has."""

@@ -40,6 +40,10 @@ def test_a_query_that_ran_on_spark(
     _, lines, _ = run(capsys, "show", checkpoint, "--id", BATCHES - 1, "--json")
     segments = json.loads("\n".join(lines))["segments"]
     stored = sum(segment["stored_bytes"] for segment in segments)
+    newest = {segment["partition"]: segment["stored_bytes"] for segment in segments}
+    count = str(PARTITIONS)
+    (operator,) = tables["stateful"]
+    assert operator == ["0", "stateStoreSave", count, count, str(sum(newest.values()))]
     assert int(tables["batches"][0][5]) == stored
     assert sum(int(row[6]) for row in tables["operators"]) == stored
     files = {row[0]: int(row[1]) for row in tables["files:"]}

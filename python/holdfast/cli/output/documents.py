@@ -14,7 +14,7 @@ from holdfast._core import CheckpointMetadata, RegionEntry
 from holdfast.files.verdicts import Verdict
 from holdfast.queries.folder import QueryCheckpoint
 from holdfast.queries.parked import ParkedPartition
-from holdfast.queries.state import StoredSegment
+from holdfast.queries.state import StatefulOperator, StoredSegment
 from holdfast.regions.checkpoint.quarantine import quarantined_regions
 from holdfast.regions.checkpoint.read import Summary, in_flight_rows
 from holdfast.regions.checkpoint.skips import Skipped
@@ -110,9 +110,12 @@ def _region(entry: RegionEntry) -> dict[str, Any]:
     }
 
 
-def of_query(query: QueryCheckpoint) -> dict[str, Any]:
-    """Return the checkpoint of an ordinary query."""
-    return {"query": {**asdict(query), "folder": str(query.folder)}}
+def of_query(query: QueryCheckpoint, operators: Sequence[StatefulOperator]) -> dict[str, Any]:
+    """Return the checkpoint of an ordinary query, and its stateful operators."""
+    return {
+        "query": {**asdict(query), "folder": str(query.folder)},
+        "operators": [asdict(operator) for operator in operators],
+    }
 
 
 def of_history(records: Sequence[HistoryRecord]) -> dict[str, Any]:

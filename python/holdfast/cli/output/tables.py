@@ -162,6 +162,12 @@ def of_query(document: Mapping[str, Any]) -> Table:
     )
 
 
+def of_operators(document: Mapping[str, Any]) -> Table:
+    """Return one line per stateful operator of an ordinary query."""
+    columns = "operator, name, stores, partitions, newest segment bytes"
+    return _table(document["operators"], columns, words={"name"}, of={})
+
+
 def of_segments(document: Mapping[str, Any]) -> Table:
     """Return one line per segment of a query's batch."""
     return _table(
