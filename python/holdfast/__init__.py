@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     from holdfast.queries.branches import branch as branch
     from holdfast.queries.opened_state import OpenedState as OpenedState
     from holdfast.queries.opened_state import open_state as open_state
+    from holdfast.queries.state_differences import StateChanges as StateChanges
     from holdfast.regions import *  # noqa: F403
 
 _OF_QUERIES = {
     "OpenedState": "opened_state",
+    "StateChanges": "state_differences",
     "branch": "branches",
     "open_state": "opened_state",
 }

@@ -12,6 +12,7 @@ __all__ = [
     "CheckpointMetadata",
     "CommitId",
     "CorruptSegmentError",
+    "DifferenceScan",
     "FencedError",
     "FileStatus",
     "InFlight",
@@ -198,7 +199,15 @@ class StateReader:
     def get(self, keys: Sequence[_Key], rows: int) -> list[_Array]: ...
     def with_prefix(self, prefix: Sequence[_Key]) -> tuple[int, list[_Array]]: ...
     def scan(self) -> StateScan: ...
+    def differences(self, after: StateReader, follows: bool) -> DifferenceScan: ...
     def __len__(self) -> int: ...
+
+# The number of values of each key, and their columns.
+_Side: TypeAlias = tuple[bytes, list[_Array]]
+
+@final
+class DifferenceScan:
+    def read(self) -> tuple[int, list[_Array], tuple[_Side, _Side]]: ...
 
 @final
 class StateScan:

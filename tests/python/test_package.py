@@ -207,7 +207,7 @@ def test_every_command_prints_a_document_on_request() -> None:
         "conf jar show verify history state cost parked quarantine dead-letters adopt undo leave "
         "tag tags untag branch detach rollback"
     )
-    assert set(commands.choices) == {*named.split(), "repartition", "doctor"}
+    assert set(commands.choices) == {*named.split(), "diff", "repartition", "doctor"}
     for name, command in commands.choices.items():
         assert "--json" in command.format_help(), name
 

@@ -166,7 +166,7 @@ def test_help_of_the_command_line_cites_no_rules() -> None:
     )
     texts = [("holdfast", parser.format_help())]
     texts += [(name, command.format_help()) for name, command in commands.choices.items()]
-    assert len(texts) == 22
+    assert len(texts) == 23
     for module in (batches, checkpoints, cost, details, documents, main, report, settings):
         own = [one for one in vars(module).items() if inspect.getmodule(one[1]) is module]
         texts += help_texts(dict(own))

@@ -113,6 +113,12 @@ def parser() -> argparse.ArgumentParser:
     state.add_arguments(kept)
     kept.set_defaults(run=state.show)
 
+    compared = commands.add_parser(
+        "diff", help="print the rows of a query's state that differ between two batches"
+    )
+    state.add_diff_arguments(compared)
+    compared.set_defaults(run=state.show_differences)
+
     priced = commands.add_parser(
         "cost",
         help="print the objects and requests of a query's batches on an object store and what they "
@@ -221,7 +227,7 @@ def parser() -> argparse.ArgumentParser:
     examined.set_defaults(run=doctor.run)
 
     for command in commands.choices.values():
-        if command not in (shown, kept):
+        if command not in (shown, kept, compared):
             _add_json(command)
     return top
 

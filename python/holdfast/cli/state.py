@@ -1,11 +1,13 @@
-"""``holdfast state``: the rows of a query's state, and queries of them in SQL."""
+"""``holdfast state`` and ``holdfast diff``: the rows of a query's state, and how they differ."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import folders
 from holdfast.cli.output import exported_rows, report
@@ -19,11 +21,7 @@ if TYPE_CHECKING:
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    folders.add_argument(command, of=" of the query")
-    command.add_argument(
-        "--operator", type=int, default=0, metavar="N", help="number of the operator (default: 0)"
-    )
-    command.add_argument("--store", metavar="NAME", help="store, for operators with several")
+    _add_store(command)
     chosen = command.add_mutually_exclusive_group()
     chosen.add_argument(
         "--batch", type=int, metavar="N", help="the state after this batch (default: the newest)"
@@ -34,6 +32,25 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--sql", metavar="QUERY", help="the rows of this query, which reads the table `state`"
     )
+
+
+def add_diff_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    _add_store(command)
+    for name in ("before", "after"):
+        command.add_argument(
+            name,
+            metavar=name.upper(),
+            help="number of a batch, name of a tag, or folder of a branch (with a slash)",
+        )
+
+
+def _add_store(command: argparse.ArgumentParser) -> None:
+    folders.add_argument(command, of=" of the query")
+    command.add_argument(
+        "--operator", type=int, default=0, metavar="N", help="number of the operator (default: 0)"
+    )
+    command.add_argument("--store", metavar="NAME", help="store, for operators with several")
     written = command.add_mutually_exclusive_group()
     written.add_argument("--json", action="store_true", help="print rows as lines of JSON")
     written.add_argument("--parquet", metavar="FILE", help="write rows to a new Parquet file")
@@ -44,24 +61,61 @@ def show(arguments: argparse.Namespace) -> None:
 
     FileExistsError if the Parquet file exists. ValueError if DuckDB cannot run the query.
     """
+    number = None if arguments.batch is None else str(arguments.batch)
+    with _opened(arguments, arguments.tag or number) as state:
+        print(f"holdfast: state of batch {state.batch_id}", file=sys.stderr)
+        _put_out(_asked(state, arguments.where, arguments.sql), arguments)
+
+
+def show_differences(arguments: argparse.Namespace) -> None:
+    """Print how the state of two batches differs, or write it; errors as in `show` and `diff`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    counts: Counter[str] = Counter(added=0, removed=0, changed=0)
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        for batch in found:
+            changes = pc.value_counts(batch.column(len(before.key_names)))
+            counts.update({one["values"].as_py(): one["counts"].as_py() for one in changes})
+            yield batch
+
+    with (
+        _opened(arguments, arguments.before) as before,
+        _opened(arguments, arguments.after) as after,
+    ):
+        found = before.diff(after)
+        rows = pa.RecordBatchReader.from_batches(found.schema, counted())
+        _put_out(rows, arguments)
+        for _ in rows:
+            pass  # A table has the first rows only.
+    said = ", ".join(f"{count} {change}" for change, count in counts.items())
+    print(f"holdfast: batch {before.batch_id} to {after.batch_id}: {said}", file=sys.stderr)
+
+
+def _opened(arguments: argparse.Namespace, text: str | None) -> OpenedState:
+    """Open the state of a batch, by default the newest, of a tag, or of a branch."""
     from holdfast.queries.opened_state import open_state
 
-    with open_state(
-        arguments.folder,
-        batch=arguments.batch,
-        operator=arguments.operator,
-        store=arguments.store,
-        tag=arguments.tag,
-    ) as state:
-        print(f"holdfast: state of batch {state.batch_id}", file=sys.stderr)
-        rows = _asked(state, arguments.where, arguments.sql)
-        if arguments.json:
-            for batch in rows:
-                exported_rows.write(_table(batch), "json")
-        elif arguments.parquet is not None:
-            _write(rows, Path(arguments.parquet))
-        else:
-            _print(rows)
+    where: dict[str, Any] = {"operator": arguments.operator, "store": arguments.store}
+    folder = arguments.folder
+    if text is not None and text.isdecimal():
+        where["batch"] = int(text)
+    elif text is not None and "/" in text:
+        folder = text
+    else:
+        where["tag"] = text
+    return open_state(folder, **where)
+
+
+def _put_out(rows: pa.RecordBatchReader, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        for batch in rows:
+            exported_rows.write(_table(batch), "json")
+    elif arguments.parquet is not None:
+        _write(rows, Path(arguments.parquet))
+    else:
+        _print(rows)
 
 
 def _asked(state: OpenedState, where: str | None, sql: str | None) -> pa.RecordBatchReader:

@@ -62,6 +62,22 @@ def committed_batches(folder: ReadPath) -> list[int]:
     return logged_batches(folder / COMMITS_FOLDER)
 
 
+def is_committed(folder: ReadPath, batch: int) -> bool:
+    """Return whether a batch is committed; FileNotFoundError if the query cleaned it up."""
+    logged = committed_batches(folder)
+    if logged and logged[-1] < batch:
+        return False
+    # Entries that appear during a listing may be missing in it, and later ones not.
+    if batch not in logged and batch not in (logged := committed_batches(folder)):
+        first = next((one for one in logged if one > batch), None)
+        raise FileNotFoundError(
+            f"{folder}: the query cleaned up batches {batch} to "
+            f"{'the newest' if first is None else first - 1} before they were read: open a newer "
+            "one, or let the query retain more (spark.sql.streaming.minBatchesToRetain)"
+        )
+    return True
+
+
 def entry_of(folder: P, batch: int) -> P:
     """Return the entry of a batch in the commit log of a query."""
     return cast("P", folder / COMMITS_FOLDER / str(batch))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -17,9 +18,11 @@ from holdfast._options import STORE
 from holdfast.files.arrow_paths import ReadPath, readable_folder
 from holdfast.queries.folder import PROVIDER, STATE_FILES_FOLDER, is_query_checkpoint
 from holdfast.queries.leases import held_tag
-from holdfast.queries.logs import committed_batches, read_commit, read_plan
+from holdfast.queries.logs import committed_batches, is_committed, read_commit, read_plan
+from holdfast.queries.reader_leases import ReaderLease
 from holdfast.queries.spark_types import arrow_type, built_array, lent_array
 from holdfast.queries.state import require_committed
+from holdfast.queries.state_differences import DifferenceRows, StateChanges, distinct
 from holdfast.queries.store_forms import Operator, StoreForm, operators, read_operator
 
 if TYPE_CHECKING:
@@ -83,17 +86,30 @@ def open_state(
     folder = readable_folder(path, filesystem)
     if not is_query_checkpoint(folder):
         raise FileNotFoundError(f"{folder}: expected the checkpoint folder of a streaming query")
-    segments = folder / STATE_FILES_FOLDER
+    return _open(folder, batch, operator, store, tag)
+
+
+def _open(
+    checkpoint: ReadPath,
+    batch: int | None,
+    operator: int,
+    store: str | None,
+    tag: str | None = None,
+) -> OpenedState:
+    if batch is not None and tag is not None:
+        raise ValueError("expected a batch or a tag, found both")
+    lease = None
     if tag is not None:
-        if batch is not None:
-            raise ValueError("expected a batch or a tag, found both")
-        folder, number = held_tag(folder, tag)
+        folder, number = held_tag(checkpoint, tag)
+        ids = read_commit(folder, number)
     else:
-        logged = committed_batches(folder)
+        folder, logged = checkpoint, committed_batches(checkpoint)
         number = batch if batch is not None else max(logged, default=0)
         require_committed(folder, number, logged)
+        ids = read_commit(folder, number)
+        lease = ReaderLease(folder, number, ids)
+        is_committed(folder, number)
     plan = read_plan(folder, number)
-    ids = read_commit(folder, number)
     # A query that moved to Holdfast has ids before the next plan.
     is_own = any(CommitId.is_holdfasts(id) for _, _, id in ids)
     if not is_own and plan.provider not in (PROVIDER, None):
@@ -113,7 +129,7 @@ def open_state(
         # They have another hash, or other bytes than Arrow.
         form = replace(form, hashed=None)
     reader = StateReader(
-        segments,
+        checkpoint / STATE_FILES_FOLDER,
         str(operator),
         form.store,
         [(partition, id) for of, partition, id in ids if of == operator],
@@ -125,7 +141,10 @@ def open_state(
         family=form.family,
     )
     fields = [pa.field(column, kind) for column, kind, _ in [*keys, *values]]
-    return OpenedState(folder, number, form, pa.schema(list(_distinct(fields))), reader)
+    where = {"operator": operator, "store": name}
+    follows = not plan.conf.get(f"{STORE}.holdfast.move", "").startswith("rollback")
+    schema = pa.schema([*distinct(fields)])
+    return OpenedState(folder, number, where, form, schema, reader, lease, follows)
 
 
 def _chosen(operator: Operator, store: str | None) -> str:
@@ -139,19 +158,6 @@ def _chosen(operator: Operator, store: str | None) -> str:
     raise ValueError(
         f"{operator.folder}, {operator.name}: store {store!r}: expected one of {names}"
     )
-
-
-def _distinct(fields: list[Any]) -> Iterator[Any]:
-    """Yield fields with distinct names: the second ``sum`` is ``sum_2``."""
-    taken = {field.name for field in fields}
-    seen: set[str] = set()
-    for field in fields:
-        name, number = field.name, 1
-        while name in seen or (number > 1 and name in taken):
-            number += 1
-            name = f"{field.name}_{number}"
-        seen.add(name)
-        yield field.with_name(name)
 
 
 class OpenedState:
@@ -179,14 +185,26 @@ class OpenedState:
     """
 
     def __init__(
-        self, folder: ReadPath, batch_id: int, form: StoreForm, schema: Any, reader: StateReader
+        self,
+        folder: ReadPath,
+        batch_id: int,
+        where: Mapping[str, Any],
+        form: StoreForm,
+        schema: Any,
+        reader: StateReader,
+        lease: ReaderLease | None,
+        follows: bool,
     ) -> None:
         self.batch_id = batch_id
         self.schema = schema
         self.key_names: list[str] = schema.names[: len(form.keys)]
         self._folder = folder
+        self._where = where
         self._form = form
         self._reader: StateReader | None = reader
+        self._lease = lease
+        # False if the batch before is not the one that it continues.
+        self._follows = follows
 
     def get(self, keys: Mapping[str, Any] | pa.Table | pa.RecordBatch) -> pa.Table:
         """Return the rows of keys, in the order of the keys.
@@ -228,7 +246,7 @@ class OpenedState:
         ValueError.
         """
         if prefix is None:
-            batches = self._batches(self._opened.scan())
+            batches = self._batches(self._opened.scan(), self._lease)
         else:
             names = self.key_names[: self._form.prefix or 0]
             if not names:
@@ -243,9 +261,78 @@ class OpenedState:
         """Return all rows."""
         return self.scan().read_all()
 
+    def diff(self, other: OpenedState) -> pa.RecordBatchReader:
+        """Return the keys whose values in another state differ from those in this one, in batches.
+
+        Reads the segments that only one of the two states has, and old values block by block. So
+        the cost follows the changes, unless a merge rewrote the base image between the two.
+
+        Parameters
+        ----------
+        other : OpenedState
+            The state of the same store after another batch, mostly a later one. It may be in
+            another checkpoint.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            The columns of the key; `change`, which is "added", "removed" or "changed"; and the
+            structs `before` and `after` of the columns of the value, null where the key is not
+            there. Lists have a list of such structs. Ordered by partition and key.
+
+        Raises
+        ------
+        ValueError
+            If operator, store or columns differ. The message has both.
+        NotImplementedError
+            If the numbers of partitions differ, or a state variable was removed and made anew.
+        """
+        return self._differences(other, before=True)
+
+    def watch(
+        self, *, poll_s: float = 1.0, until: Callable[[], bool] | None = None
+    ) -> Iterator[StateChanges]:
+        """Yield the changes of each later batch, each batch once, as soon as it is committed.
+
+        Reads the changes that each batch wrote, and no old values. The query may end, or be killed,
+        and start again meanwhile. Leave the loop to end, or close the state.
+
+        Parameters
+        ----------
+        poll_s : float, default 1.0
+            Seconds from one look at the commit log to the next.
+        until : callable, optional
+            Asked before each wait, so after all batches so far. The watch ends once it returns
+            true, such as the method ``is_set`` of a `threading.Event`.
+
+        Yields
+        ------
+        StateChanges
+            The batch and its changes, without rows if there are none.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the query cleaned up a batch before it was read. The message names the batches.
+        NotImplementedError, ValueError
+            As from `diff`, of a batch and the one before.
+        """
+        self._opened  # noqa: B018
+        state = self
+        while self._reader is not None:
+            number = state.batch_id + 1
+            if is_committed(self._folder, number):
+                after = _open(self._folder, number, **self._where)
+                yield StateChanges(number, state._differences(after, before=False).read_all())
+                state = after
+            elif until is not None and until():
+                return
+            else:
+                time.sleep(poll_s)
+
     def close(self) -> None:
         """Close the files. Scans that have begun go on."""
-        self._reader = None
+        self._reader = self._lease = None
 
     def __len__(self) -> int:
         """Return the number of keys."""
@@ -267,7 +354,8 @@ class OpenedState:
     ) -> None:
         self.close()
 
-    def _batches(self, scan: StateScan) -> Iterator[Any]:
+    def _batches(self, scan: StateScan, lease: ReaderLease | None) -> Iterator[Any]:
+        # A scan may outlive this object, and keeps the lease by its argument.
         while True:
             with self._reading():
                 rows, columns = scan.read()
@@ -288,6 +376,32 @@ class OpenedState:
             raise ValueError(f"columns of the key have {[*map(len, columns)]} values")
         return columns
 
+    def _differences(self, other: OpenedState, *, before: bool) -> pa.RecordBatchReader:
+        """Compare with another state; without `before`, with the state after the next batch."""
+        mine, others = (
+            f"{state._where} with {[f'{one.name} {one.type}' for one in state.schema]}"
+            for state in (self, other)
+        )
+        if mine != others:
+            raise ValueError(f"expected two states of one store, found {mine}, and {others}")
+        try:
+            scan = self._opened.differences(other._opened, not before and other._follows)
+        except NotImplementedError as error:
+            said = f"{self._folder}, batches {self.batch_id} and {other.batch_id}: {error}"
+            raise NotImplementedError(said) from None
+        is_list = self._form.family is not None and self._form.family[1]
+        rows = DifferenceRows(self.schema, len(self.key_names), is_list=is_list, before=before)
+
+        def batches() -> Iterator[Any]:
+            while True:
+                with self._reading(), other._reading():
+                    count, keys, sides = scan.read()
+                if not count:
+                    return
+                yield rows.batch(keys, sides)
+
+        return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
     @property
     def _opened(self) -> StateReader:
         if self._reader is None:
@@ -296,6 +410,8 @@ class OpenedState:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
+        if self._lease is not None and self._lease.renew():
+            is_committed(self._folder, self.batch_id)
         try:
             yield
         except FileNotFoundError as error:

@@ -39,6 +39,7 @@ mod spark_rows;
 mod state_changes;
 mod state_content;
 mod state_delta_runs;
+mod state_differences;
 mod state_fixtures;
 mod state_histories;
 mod state_hydration;

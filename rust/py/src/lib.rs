@@ -68,7 +68,7 @@ mod _core {
     #[pymodule_export]
     use crate::segments::read_segment;
     #[pymodule_export]
-    use crate::state_reader::{StateReader, StateScan};
+    use crate::state_reader::{DifferenceScan, StateReader, StateScan};
     #[pymodule_export]
     use crate::status::{FileStatus, Stats};
     #[pymodule_export]

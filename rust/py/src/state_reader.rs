@@ -9,11 +9,11 @@ use holdfast_core::rows::Column;
 use holdfast_core::rows::spark::{
     ArrowArray, Field, KeyColumn, RowColumns, SparkType, write_keys, write_prefix,
 };
-use holdfast_core::state::{OperatorScan, OperatorState, RowsOf};
+use holdfast_core::state::{OperatorScan, OperatorState, RowsOf, StateDifferences};
 use holdfast_core::storage::{NearbyStorage, Storage};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyBytes, PyList};
 
 use crate::buffer::Buffers;
 use crate::errors::to_py;
@@ -232,6 +232,20 @@ impl StateReader {
         }
     }
 
+    /// Begin a comparison with `after`, which may follow directly.
+    ///
+    /// Raises
+    /// ------
+    /// NotImplementedError
+    ///     If the numbers of partitions differ.
+    fn differences(&self, after: &Self, follows: bool) -> PyResult<DifferenceScan> {
+        let found = self.state.differences(&after.state, follows);
+        Ok(DifferenceScan {
+            scan: Mutex::new(found.map_err(to_py)?),
+            columns: Arc::clone(&after.columns),
+        })
+    }
+
     /// Return the number of keys; the errors are those of `get`.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let keys = py.detach(|| self.state.keys()).map_err(to_py)?;
@@ -259,5 +273,43 @@ impl StateScan {
         });
         let (rows, columns) = read.map_err(to_py)?;
         Ok((rows, parts(py, columns)?))
+    }
+}
+
+/// A comparison of `StateReader.differences`.
+#[pyclass(frozen, module = "holdfast._core")]
+pub(crate) struct DifferenceScan {
+    scan: Mutex<StateDifferences>,
+    columns: Arc<RowColumns>,
+}
+
+/// The number of values of each key, and the columns of the values.
+type SideParts<'py> = (Bound<'py, PyBytes>, Bound<'py, PyList>);
+
+#[pymethods]
+impl DifferenceScan {
+    /// Return the number of the next keys that differ, the columns of the keys, and for the values
+    /// before and after: the number of values of each key (int32), and their columns, which have a
+    /// null for a key without values. No keys at the end. Columns and errors are those of
+    /// `StateReader.get`.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(usize, Bound<'py, PyList>, [SideParts<'py>; 2])> {
+        let read = py.detach(|| {
+            let found = self.scan.lock().next(BATCH_BYTES)?;
+            let keys = self.columns.read_keys(found.keys())?;
+            let values = |side| self.columns.read_values(found.values(side).into_iter());
+            let values = [values(0)?, values(1)?];
+            Ok((found, keys, values))
+        });
+        let (found, keys, [before, after]) = read.map_err(to_py)?;
+        let side = |side, values| {
+            let counts = found.counts(side);
+            let counts: Vec<u8> = counts.flat_map(|n| (n as i32).to_ne_bytes()).collect();
+            PyResult::Ok((PyBytes::new(py, &counts), parts(py, values)?))
+        };
+        let sides = [side(0, before)?, side(1, after)?];
+        Ok((found.rows(), parts(py, keys)?, sides))
     }
 }

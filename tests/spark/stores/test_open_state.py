@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from ast import literal_eval
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from support.spark.queries import (
     source,
     write_batch,
 )
+from support.spark.state_changes import apply, content, differences, expected
 from support.spark.typed_rows import VALUES
 
 #: One for each form of stores and keys.
@@ -116,6 +117,7 @@ def test_rows_are_those_of_sparks_reader(name: str, spark: SparkSession, tmp_pat
         found = 0
         for operator in operators:
             for store in names_of(path, operator):
+                compare(path, batches, operator=operator, store=store)
                 for batch in batches:
                     expected = of_spark(spark, path, operator, batch, store).toArrow()
                     where: dict[str, Any] = {"operator": operator, "batch": batch, "store": store}
@@ -134,6 +136,23 @@ def test_rows_are_those_of_sparks_reader(name: str, spark: SparkSession, tmp_pat
 
 def logged(path: Path) -> list[str]:
     return [one.name for one in (path / "commits").iterdir() if one.name.isdecimal()]
+
+
+def compare(path: Path, batches: Sequence[int], **where: Any) -> None:
+    """Differences are those of all rows, and watched changes lead from one batch to the other."""
+    with (
+        holdfast.open_state(path, batch=batches[0], **where) as before,
+        holdfast.open_state(path, batch=batches[-1], **where) as after,
+    ):
+        keys = len(before.key_names)
+        old, new = (content(state.to_arrow(), keys) for state in (before, after))
+        assert differences(before.diff(after), keys) == expected(old, new), where
+        assert differences(after.diff(before), keys) == expected(new, old), where
+        for batch, changes in before.watch(until=lambda: True):
+            apply(old, changes, keys)
+            if batch == after.batch_id:
+                break
+        assert old == new, where
 
 
 def look_up(state: holdfast.OpenedState, table: pa.Table) -> None:

@@ -268,6 +268,8 @@ ON_THEIR_OWN = {
         Step("not run", "import holdfast\n\nwith", "test_open_state.py makes state and reads it"),
         Step("not run", "import duckdb", "test_open_state.py has these engines"),
         Step("not run", "holdfast state", "test_open_state.py runs the command"),
+        Step("not run", "with (\n    holdfast.open_state", "test_state_changes.py compares"),
+        Step("not run", "with holdfast.open_state", "test_state_changes.py watches"),
     ),
     "docs/stores/isolation.md": (
         Step("program", "from pathlib import Path\n\nfrom pyspark.sql import", "readings.py"),

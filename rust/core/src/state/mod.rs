@@ -9,6 +9,8 @@
 mod commit_id;
 mod content;
 mod delta_runs;
+mod differences;
+mod found_differences;
 mod memory;
 mod reading;
 mod runs;
@@ -23,6 +25,8 @@ pub use content::hydration::{HYDRATION_BYTES, HydratedEntries, Hydration};
 pub use content::inspect::{RunIndex, SegmentReport, inspect_segment};
 pub use content::merge_task::{MergeTask, MergedRun};
 pub use delta_runs::{DeltaMarks, DeltaRuns};
+pub use differences::StateDifferences;
+pub use found_differences::FoundDifferences;
 pub use memory::{GiveBack, MemoryBudget, Release};
 pub use reading::{FoundRows, OperatorScan, OperatorState, RowsOf};
 pub use runs::entries::{Change, ChangeKind, ChangeReader, ChangeWriter};

@@ -22,8 +22,8 @@ use super::runs::merge::Merge;
 use super::store::open_scans::ScanOf;
 use super::store::state_store::StateStore;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{SegmentReader, read_head};
-use crate::ids::Owner;
+use crate::format::{SegmentHead, SegmentReader, read_head};
+use crate::ids::{Owner, SegmentRef};
 use crate::rows::spark::{RowKeys, partition_of};
 use crate::storage::Storage;
 
@@ -55,7 +55,7 @@ impl RowsOf {
         }
     }
 
-    fn has_several_values(&self) -> bool {
+    pub(super) fn has_several_values(&self) -> bool {
         matches!(self, Self::Family { several_values, .. } if *several_values)
     }
 
@@ -71,11 +71,11 @@ impl RowsOf {
 /// The stores of an operator with one name, at one version.
 #[derive(Debug)]
 pub struct OperatorState {
-    storage: Arc<dyn Storage>,
+    pub(super) storage: Arc<dyn Storage>,
     budget: Arc<MemoryBudget>,
-    rows: RowsOf,
+    pub(super) rows: RowsOf,
     /// By partition.
-    versions: Vec<(Owner, CommitId)>,
+    pub(super) versions: Vec<(Owner, CommitId)>,
     /// Stores that lookups have opened.
     opened: Mutex<BTreeMap<usize, StateStore>>,
 }
@@ -230,26 +230,48 @@ impl OperatorState {
     }
 
     fn merged(&self, number: usize, elements: bool) -> Result<MergedRows> {
-        let (owner, id) = self.version(number)?;
-        let mut segments = SegmentReader::new(self.storage.as_ref());
-        let mut inputs = Vec::new();
-        if let Some(newest) = &id.segment {
-            let head = read_head(self.storage.as_ref(), newest, owner)?;
-            for segment in head.lineage.iter().chain([newest]) {
-                let stream = segments.stream(segment, owner, READ_AHEAD_BYTES)?;
-                inputs.push(EntryStream::new(stream));
-            }
-        }
+        let (owner, _) = self.version(number)?;
+        let streams = self.streams(number, &self.segments(number)?.0)?;
         Ok(MergedRows {
             owner: owner.clone(),
-            merge: Merge::new(inputs).map_err(|e| e.context(owner))?,
+            merge: Merge::new(streams).map_err(|e| e.context(owner))?,
             rows: self.rows.clone(),
             elements,
             table: None,
         })
     }
 
-    fn version(&self, number: usize) -> Result<&(Owner, CommitId)> {
+    /// The segments of a store, oldest first, and the head of the newest.
+    pub(super) fn segments(&self, number: usize) -> Result<(Vec<SegmentRef>, Option<SegmentHead>)> {
+        let (owner, id) = self.version(number)?;
+        let Some(newest) = id.segment else {
+            return Ok((Vec::new(), None));
+        };
+        let head = read_head(self.storage.as_ref(), &newest, owner)?;
+        let segments = head.lineage.iter().copied().chain([newest]);
+        Ok((segments.collect(), Some(head)))
+    }
+
+    pub(super) fn streams(
+        &self,
+        number: usize,
+        segments: &[SegmentRef],
+    ) -> Result<Vec<EntryStream>> {
+        let (owner, _) = self.version(number)?;
+        let mut reader = SegmentReader::new(self.storage.as_ref());
+        let streams = segments.iter();
+        streams
+            .map(|segment| {
+                Ok(EntryStream::new(reader.stream(
+                    segment,
+                    owner,
+                    READ_AHEAD_BYTES,
+                )?))
+            })
+            .collect()
+    }
+
+    pub(super) fn version(&self, number: usize) -> Result<&(Owner, CommitId)> {
         let version = self.versions.get(number);
         version.ok_or_else(|| Error::invalid_input(format!("there is no partition {number}")))
     }

@@ -46,6 +46,21 @@ impl RowColumns {
         Ok(keys)
     }
 
+    /// The columns of keys.
+    ///
+    /// # Errors
+    /// Errors of [`RowColumns::read_entries`].
+    pub fn read_keys<'a>(
+        &self,
+        keys: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Result<Vec<ArrowArray>> {
+        let mut arrays = arrays(&self.keys, keys.len());
+        for key in keys {
+            self.push_key(&mut arrays, key)?;
+        }
+        Ok(arrays)
+    }
+
     /// The columns of the values that were found for keys: all null where there is none.
     ///
     /// # Errors

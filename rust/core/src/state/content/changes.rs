@@ -118,7 +118,10 @@ pub(crate) fn find_changes(
 
 /// The runs in the lineage of a changelog that its own session wrote. There are some if the newest
 /// run replaces only itself: no older segment has its content.
-fn runs_of_session(storage: &dyn Storage, changelog: &SegmentHead) -> Result<Vec<SegmentRef>> {
+pub(crate) fn runs_of_session(
+    storage: &dyn Storage,
+    changelog: &SegmentHead,
+) -> Result<Vec<SegmentRef>> {
     let runs = changelog.lineage.get(..changelog.most_runs());
     let runs = runs.unwrap_or_default();
     let mut found = Vec::new();

@@ -23,7 +23,7 @@ const BULK: Ahead = Ahead {
 };
 
 /// Size of a block, unless it has one larger entry.
-const BLOCK_BYTES: u64 = 16 << 10;
+pub(crate) const BLOCK_BYTES: u64 = 16 << 10;
 
 /// The keys of a table in runs, with their newest change. Holds one read of each run in memory.
 #[derive(Debug)]
