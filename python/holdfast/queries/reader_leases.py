@@ -43,8 +43,8 @@ class ReaderLease:
         lease = Lease(batch=self._batch, stores=self._stores, expires_ms=expires_ms)
         file = self._folder / f"{READER}{lease.id}.lease"
         self._renew_s = time.monotonic() + _EXPIRY_S / 2
-        # The reader may have no right to write.
-        with suppress(OSError):
+        # The reader may have no right to write, or a file system that only reads.
+        with suppress(OSError, NotImplementedError):
             try:
                 file.create(lease.to_bytes())
             except FileNotFoundError:

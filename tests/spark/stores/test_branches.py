@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from holdfast.queries import branches, copies, leases
 from support import commands
 from support.spark.branch_job import Running, detach
 from support.spark.cases import CASES
+from support.spark.executors_job import wait_until
 from support.spark.queries import unload
 
 QUICK = {"aggregation-update", "join-inner-append", "transformWithStateOnJvm-update"}
@@ -78,15 +78,6 @@ def files_below(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
 
 
-def clean_up(query: Running, gone: set[str]) -> None:
-    """Waits for the clean-up after a batch."""
-    query.go_on(2)
-    deadline = time.monotonic() + 60
-    while left := gone & files(query.local):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
-
-
 def test_a_tag_keeps_its_state_and_no_other(totals: Running) -> None:
     checkpoint, kept = totals.local, rows(totals.local)
     of_batch = files(checkpoint)
@@ -94,6 +85,7 @@ def test_a_tag_keeps_its_state_and_no_other(totals: Running) -> None:
     totals.go_on(2)
     between = files(checkpoint) - of_batch
     totals.go_on(6)
+    wait_until(lambda: not between <= files(checkpoint), "files between are deleted")
     batches = {int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")}
     assert min(batches) > 4
     assert rows(checkpoint, tag="before") == kept != rows(checkpoint)
@@ -103,9 +95,9 @@ def test_a_tag_keeps_its_state_and_no_other(totals: Running) -> None:
     still = of_batch & files(checkpoint)
     sizes = [(checkpoint / "state/holdfast" / one).stat().st_size for one in still]
     assert 0 < kept_bytes <= sum(sizes)
-    assert not between <= files(checkpoint)
     leases.drop(checkpoint, "before")
-    clean_up(totals, of_batch)
+    totals.go_on(2)
+    wait_until(lambda: not of_batch & files(checkpoint), "files of the batch are deleted")
     assert not [*(checkpoint / "state" / "holdfast" / "leases").iterdir()]
 
 
@@ -208,7 +200,31 @@ def test_damaged_leases_stop_the_clean_up(totals: Running) -> None:
     # One that is cut and does not hold is of a command that was killed, and keeps nothing.
     leases.drop(checkpoint, "whole")
     lease.write_bytes(content[:-5])
-    clean_up(totals, of_batch)
+    totals.go_on(2)
+    wait_until(lambda: not of_batch & files(checkpoint), "files of the batch are deleted")
+
+
+def test_a_reader_keeps_its_batch(totals: Running) -> None:
+    checkpoint, of_batch = totals.local, files(totals.local)
+    folder = checkpoint / "state" / "holdfast" / "leases"
+    with holdfast.open_state(checkpoint) as state:
+        before = state.to_arrow()
+        totals.go_on(8)
+        assert min(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")) > 2
+        assert state.to_arrow().equals(before)
+        assert state.get(before.select(state.key_names)).equals(before)
+        rest = state.scan()
+    # A scan that has begun goes on.
+    totals.go_on(1)
+    assert rest.read_all().equals(before)
+    del rest
+    assert not [*folder.iterdir()]
+    # The reader died with this one.
+    ended = leases.Lease(batch=0, stores=[], expires_ms=1)
+    (folder / "reader-dead.lease").create(ended.to_bytes())
+    totals.go_on(2)
+    wait_until(lambda: not of_batch & files(checkpoint), "files of the batch are deleted")
+    wait_until(lambda: not [*folder.iterdir()], "the lease is deleted")
 
 
 def test_the_command_line(
@@ -232,6 +248,13 @@ def test_the_command_line(
     listed = run("tags", checkpoint)["leases"]
     assert [one["branch"] for one in listed] == [str(new), None]
     assert rows(new) == rows(checkpoint, batch=1)
+    status, _, error = commands.run(capsys, "diff", checkpoint, "nightly", new)
+    assert (status, "0 added, 0 removed, 0 changed" in str(error)) == (0, True)
+    status, out, _ = commands.run(capsys, "diff", checkpoint, "0", new, "--json")
+    assert (status, len(out)) == (
+        0,
+        len([one for one in rows(new) if one not in rows(checkpoint, batch=0)]),
+    )
     status, _, error = commands.run(capsys, "untag", checkpoint, listed[0]["name"], "--yes")
     assert (status, "is a branch that needs the segments" in str(error)) == (1, True)
     status, _, error = commands.run(capsys, "branch", new, tmp_path / "newer", "--yes")

@@ -38,8 +38,16 @@ def test_a_query_goes_back_and_forth(spark: SparkSession, query: Running) -> Non
     late = rows(checkpoint)
     assert not roll_back(spark, checkpoint, "early", yes=False)["changed"]
     assert rows(checkpoint) == late
-    assert roll_back(spark, checkpoint, "early", yes=True)["batch"] == 9
-    assert rows(checkpoint) == early
+    with holdfast.open_state(checkpoint) as state:
+        assert roll_back(spark, checkpoint, "early", yes=True)["batch"] == 9
+        changes = [*state.watch(until=lambda: True)]
+        seen = {row["key"]: row for row in late}
+        for row in changes[0].rows.to_pylist():
+            seen.pop(row["key"], None)
+            if row["after"] is not None:
+                seen[row["key"]] = {"key": row["key"], **row["after"]}
+    assert [len(one.rows) > 0 for one in changes] == [True, False]
+    assert sorted(seen.values(), key=repr) == early == rows(checkpoint)
     assert not roll_back(spark, checkpoint, "early", yes=True)["changed"]
     # The way back.
     assert roll_back(spark, checkpoint, "7", yes=True)["batch"] == 11

@@ -222,6 +222,9 @@ class CountedFiles:
     def open_input_file(self, path: str) -> Any:
         return CountedFile(self, self.files.open_input_file(path))
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.files, name)
+
 
 class CountedFile:
     def __init__(self, files: CountedFiles, file: pa.NativeFile) -> None:
