@@ -40,9 +40,10 @@ def open_state(
 ) -> OpenedState:
     """Open the state of a query after one of its batches, to read it as a table.
 
-    Needs neither Spark nor Java. Changes nothing in the checkpoint, so the query may run. Reads
-    aggregations, also over windows and sessions, ``dropDuplicates``, limits,
-    ``flatMapGroupsWithState``, ``transformWithState``, and the stores of joins.
+    Needs neither Spark nor Java. The query may run. It deletes nothing that the reader needs, if
+    the reader may write a lease into the checkpoint. Reads aggregations, also over windows and
+    sessions, ``dropDuplicates``, limits, ``flatMapGroupsWithState``, ``transformWithState``, and
+    the stores of joins.
 
     Parameters
     ----------

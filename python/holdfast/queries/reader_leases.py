@@ -14,7 +14,7 @@ from holdfast.queries.folder import STATE_FILES_FOLDER
 from holdfast.queries.leases import READER, Lease, leases_folder
 
 #: Seconds until the lease of a reader that died ends. One that lives renews it in time.
-_EXPIRY_S: Final = 3600
+EXPIRY_S: Final = 3600
 
 
 class ReaderLease:
@@ -39,10 +39,10 @@ class ReaderLease:
         return is_due
 
     def _write(self) -> None:
-        expires_ms = time.time_ns() // 1_000_000 + _EXPIRY_S * 1000
+        expires_ms = time.time_ns() // 1_000_000 + EXPIRY_S * 1000
         lease = Lease(batch=self._batch, stores=self._stores, expires_ms=expires_ms)
         file = self._folder / f"{READER}{lease.id}.lease"
-        self._renew_s = time.monotonic() + _EXPIRY_S / 2
+        self._renew_s = time.monotonic() + EXPIRY_S / 2
         # The reader may have no right to write, or a file system that only reads.
         with suppress(OSError, NotImplementedError):
             try:

@@ -264,6 +264,14 @@ ON_THEIR_OWN = {
         Step("terminal", "$ holdfast state checkpoints/orders"),
         Step("terminal", "$ rm -r checkpoints/trial"),
     ),
+    "docs/tutorials/debug-a-number.md": (
+        Step("saved", "from pyspark.sql import SparkSession\n", "sales.py"),
+        Step("terminal", "$ mkdir sales\n"),
+        Step("terminal", "$ holdfast diff checkpoints/sales monday tuesday"),
+        Step("terminal", "$ holdfast diff checkpoints/sales 0 1"),
+        Step("terminal", "$ grep -o"),
+        Step("terminal", "$ echo '{\"country\": \"CH\", \"amount\": 25}'"),
+    ),
     "docs/stores/read-state.md": (
         Step("not run", "import holdfast\n\nwith", "test_open_state.py makes state and reads it"),
         Step("not run", "import duckdb", "test_open_state.py has these engines"),
