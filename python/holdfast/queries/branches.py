@@ -217,7 +217,7 @@ def detach(folder: AnyPath, parent: Parent, files: Mapping[str, int]) -> Iterato
     May be repeated after a crash. A query that runs on the branch fails at its next commit.
     """
     own, source = folder / STATE_FILES_FOLDER, recorded_folder(parent.folder)
-    # As another application does that takes over.
+    # The marker of an application that takes over.
     marker = max(parent.until, time.time_ns() // 1000, *_terms(own / "driver"))
     put(own / "driver" / f"{marker + 1:016x}{_MARKER}", b"")
     for name, size in files.items():

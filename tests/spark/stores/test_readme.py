@@ -270,7 +270,7 @@ ON_THEIR_OWN = {
         Step("terminal", "$ holdfast diff checkpoints/sales monday tuesday"),
         Step("terminal", "$ holdfast diff checkpoints/sales 0 1"),
         Step("terminal", "$ grep -o"),
-        Step("terminal", "$ echo '{\"country\": \"CH\", \"amount\": 25}'"),
+        Step("terminal", '$ echo \'{"country": "CH", "amount": 25}\''),
     ),
     "docs/stores/read-state.md": (
         Step("not run", "import holdfast\n\nwith", "test_open_state.py makes state and reads it"),

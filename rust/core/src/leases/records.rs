@@ -9,7 +9,7 @@ use crate::state::{StoreId, VersionId};
 
 const VERSION: u64 = 1;
 
-/// What a clean-up compares the ends of leases with.
+/// Facts of a clean-up that end leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// The oldest retained batch.
