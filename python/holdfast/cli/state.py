@@ -89,6 +89,7 @@ def show_differences(arguments: argparse.Namespace) -> None:
         _put_out(rows, arguments)
         for _ in rows:
             pass  # A table has the first rows only.
+    sys.stdout.flush()
     said = ", ".join(f"{count} {change}" for change, count in counts.items())
     print(f"holdfast: batch {before.batch_id} to {after.batch_id}: {said}", file=sys.stderr)
 
