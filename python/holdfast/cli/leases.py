@@ -89,16 +89,26 @@ def untag(arguments: argparse.Namespace) -> None:
     """Remove a tag, or the lease of a branch that is gone."""
     folder, name = absolute(folders.query(arguments.folder)), arguments.name
     places = {name, str(absolute(folders.given(name)))}
-    for found in leases.find_leases(folder):
-        if found.name == name or (found.lease is not None and found.lease.branch in places):
-            break
-    else:
+    found = [
+        one
+        for one in leases.find_leases(folder)
+        if one.name == name or (one.lease is not None and one.lease.branch in places)
+    ]
+    if not found:
         raise FileNotFoundError(f"{folder}: expected a tag or a branch {name!r}, found none")
-    branches.require_no_branch(folder, found)
-    (row,) = _rows(folder, [found])
+    ended = [one for one in found if not branches.is_needed(one)]
+    if not ended:
+        raise OSError(
+            f"{name} is a branch that needs the segments of {folder}: run 'holdfast detach' on it, "
+            "or delete it"
+        )
+    rows = _rows(folder, ended)
     if arguments.yes:
-        leases.drop(folder, found.name)
-    _print({"removed": arguments.yes, **row}, arguments)
+        for one in ended:
+            leases.drop(folder, one.name)
+    document = {"removed": arguments.yes, "leases": rows}
+    report.print_either(document, _table, json=arguments.json)
+    sys.stdout.flush()
     _say(
         f"{name} is removed. The next clean-up of the query deletes what only it kept",
         f"{name} would be removed",

@@ -233,17 +233,12 @@ def detach(folder: AnyPath, parent: Parent, files: Mapping[str, int]) -> Iterato
     drop(source.parent.parent, parent.lease)
 
 
-def require_no_branch(folder: AnyPath, found: FoundLease) -> None:
-    """Raise an OSError if the branch of a lease still needs it."""
+def is_needed(found: FoundLease) -> bool:
+    """Return whether the branch of a lease is there and needs the lease."""
     if found.lease is None or found.lease.branch is None:
-        return
-    place = recorded_folder(found.lease.branch)
-    parent = read_parent(place)
-    if parent is not None and parent.until and parent.lease == found.name:
-        raise OSError(
-            f"{place} is a branch that needs the segments of {folder}. Run 'holdfast detach "
-            f"{place}', or delete the branch"
-        )
+        return False
+    parent = read_parent(recorded_folder(found.lease.branch))
+    return parent is not None and parent.until > 0 and parent.lease == found.name
 
 
 def _terms(folder: AnyPath) -> list[int]:

@@ -99,18 +99,14 @@ def _open(
 ) -> OpenedState:
     if batch is not None and tag is not None:
         raise ValueError("expected a batch or a tag, found both")
-    lease = None
     if tag is not None:
         folder, number = held_tag(checkpoint, tag)
-        ids = read_commit(folder, number)
     else:
         folder, logged = checkpoint, committed_batches(checkpoint)
         number = batch if batch is not None else max(logged, default=0)
         require_committed(folder, number, logged)
-        ids = read_commit(folder, number)
-        lease = ReaderLease(folder, number, ids)
-        is_committed(folder, number)
     plan = read_plan(folder, number)
+    ids = read_commit(folder, number)
     # A query that moved to Holdfast has ids before the next plan.
     is_own = any(CommitId.is_holdfasts(id) for _, _, id in ids)
     if not is_own and plan.provider not in (PROVIDER, None):
@@ -129,6 +125,10 @@ def _open(
     if any(set("lpcmv") & set(code) for _, _, code in keys) or "__COLLATIONS" in str(form.keys):
         # They have another hash, or other bytes than Arrow.
         form = replace(form, hashed=None)
+    lease = None
+    if tag is None:
+        lease = ReaderLease(folder, number, ids)
+        is_committed(folder, number)
     reader = StateReader(
         checkpoint / STATE_FILES_FOLDER,
         str(operator),

@@ -342,6 +342,7 @@ def test_errors_name_what_there_is(totals: Path, tmp_path: Path, spark: SparkSes
         select_provider(spark, "holdfast")
     with pytest.raises(NotImplementedError, match=r"expected state of Holdfast, found .*RocksDB"):
         holdfast.open_state(tmp_path / "r" / "checkpoint")
+    assert not (tmp_path / "r" / "checkpoint" / "state" / "holdfast").exists()
 
 
 def test_a_batch_that_the_query_cleaned_up_says_so(spark: SparkSession, tmp_path: Path) -> None:
