@@ -21,7 +21,7 @@ from support import commands
 from support.spark.branch_job import Running, detach
 from support.spark.cases import CASES
 from support.spark.executors_job import wait_until
-from support.spark.queries import unload
+from support.spark.queries import source, unload
 
 QUICK = {"aggregation-update", "join-inner-append", "transformWithStateOnJvm-update"}
 
@@ -76,6 +76,31 @@ def test_a_branch_gives_the_rows_of_its_parent(
 
 def files_below(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_branch_writes_files_into_an_output_of_its_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query, new = Running(spark, "aggregation-update", tmp_path), tmp_path / "branch"
+
+    def run(checkpoint: Path, output: str) -> int:
+        frame = source(spark, tmp_path / "events").withWatermark("time", "1 second")
+        written = frame.groupBy("key", "time").count().writeStream.format("parquet")
+        written = written.option("path", str(tmp_path / output)).trigger(availableNow=True)
+        written.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+        return spark.read.parquet(str(tmp_path / output)).count()
+
+    query.write(2)
+    before = run(query.local, "output")
+    holdfast.branch(query.local, new)
+    query.write(12)
+    rows_of_parent = run(query.local, "output")
+    # The log of the output is compacted each tenth batch.
+    assert run(new, "own") == rows_of_parent - before
+    other = tmp_path / "other"
+    holdfast.branch(query.local, other, batch=3)
+    with pytest.raises(Exception, match="Give the branch an output folder of its own"):
+        run(other, "output")
 
 
 def test_a_tag_keeps_its_state_and_no_other(totals: Running) -> None:

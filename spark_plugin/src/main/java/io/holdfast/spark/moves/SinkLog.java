@@ -9,6 +9,7 @@ import io.holdfast.spark.sparklog.SparkFile;
 import io.holdfast.spark.storage.Storages;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
@@ -18,6 +19,8 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.classic.SparkSession$;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution;
 import org.apache.spark.sql.execution.streaming.sinks.FileStreamSink;
 import org.apache.spark.sql.execution.streaming.sinks.FileStreamSinkLog;
@@ -121,9 +124,34 @@ public final class SinkLog {
     String shown = sink.toString();
     String output = shown.substring(shown.indexOf('[') + 1, shown.length() - 1);
     long last = CommitLog.newestBatch(new Path(checkpoint, "commits"), conf);
-    int written = new SinkLog(session, checkpoint.toString(), output, true).complete(last);
+    SinkLog log = new SinkLog(session, checkpoint.toString(), output, true);
+    Path parent = new Path(checkpoint, "state/" + HoldfastConf.STATE_FOLDER + "/parent");
+    if (parent.getFileSystem(conf).exists(parent)) {
+      log.beginBranch(last);
+    }
+    int written = log.complete(last);
     if (written > 0) {
       LOG.info("Added {} entries of batches without input to the sink's log in {}", written, output);
+    }
+  }
+
+  /** Lets the log of a new output begin with a branch, after its last batch {@code last}. */
+  private void beginBranch(long last) throws IOException {
+    List<SparkFile> entries = entries();
+    if (entries.isEmpty()) {
+      // A compaction covers all earlier batches, which this log never had.
+      Path compaction = new Path(folder, last + ".compact");
+      CancellableFSDataOutputStream out =
+          CheckpointFileManager.create(folder, conf).createAtomic(compaction, false);
+      out.write(("v" + FileStreamSinkLog.VERSION()).getBytes(StandardCharsets.UTF_8));
+      out.close();
+    } else if (newest(entries) > last + 1) {
+      throw new UnsupportedStateException(
+          String.format(
+              "%s ends at batch %d, and the branch %s at batch %d. It is the output of another"
+                  + " query, and Spark would skip batches of this one. Give the branch an output"
+                  + " folder of its own.",
+              folder, newest(entries), QueryLog.shown(checkpoint.toString()), last));
     }
   }
 
