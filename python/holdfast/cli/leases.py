@@ -76,6 +76,7 @@ def tag(arguments: argparse.Namespace) -> None:
         logged = committed_batches(folder)
         number = arguments.at if arguments.at is not None else max(logged, default=0)
         require_committed(folder, number, logged)
+        leases.require_holdfasts(folder, number)
         stores = read_commit(folder, number)
     _print({"tag": name, "batch": number, "stores": len(stores), "made": arguments.yes}, arguments)
     _say(

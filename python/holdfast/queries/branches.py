@@ -15,7 +15,7 @@ from os import PathLike
 from typing import Final
 from uuid import uuid4
 
-from holdfast._core import CommitId, CorruptSegmentError, parent_from_bytes, parent_to_bytes
+from holdfast._core import CorruptSegmentError, parent_from_bytes, parent_to_bytes
 from holdfast.files.paths import AnyPath, absolute, any_folder, recorded_folder
 from holdfast.files.physical_files import file_sizes
 from holdfast.queries.copies import copy_batch, copy_commit, files_in, put
@@ -29,6 +29,7 @@ from holdfast.queries.leases import (
     find_leases,
     held_tag,
     is_kept,
+    require_holdfasts,
     require_whole,
     take,
 )
@@ -170,8 +171,7 @@ def planned_branch(
         number = batch if batch is not None else max(logged, default=0)
         require_committed(folder, number, logged)
         source = folder
-    if not any(CommitId.is_holdfasts(id) for _, _, id in read_commit(source, number)):
-        raise NotImplementedError(f"{folder}: batch {number} has no state in Holdfast")
+    require_holdfasts(source, number)
     there = read_parent(new)
     if there is not None and there.folder == str(folder / STATE_FILES_FOLDER):
         return number, there.lease, source

@@ -143,6 +143,13 @@ def require_whole(folder: ReadPath, found: FoundLease) -> None:
         )
 
 
+def require_holdfasts(folder: AnyPath, batch: int) -> None:
+    """Raise a NotImplementedError unless Holdfast has the state of a batch."""
+    ids = [id for _, _, id in read_commit(folder, batch)]
+    if not (ids and all(map(CommitId.is_holdfasts, ids))):
+        raise NotImplementedError(f"{folder}: batch {batch} has no state in Holdfast")
+
+
 def require_tag_name(name: str) -> None:
     """Raise a ValueError unless a name is that of a tag."""
     if not _NAME.fullmatch(name) or name.startswith(_OTHERS) or name.isdecimal():
@@ -155,14 +162,15 @@ def require_tag_name(name: str) -> None:
 def tag(folder: AnyPath, name: str, batch: int | None) -> Lease:
     """Keep the state of a batch, by default the newest. May be repeated after a crash.
 
-    Raises a FileNotFoundError if the batch is not retained, and a FileExistsError if another batch
-    has the name.
+    Raises a FileNotFoundError if the batch is not retained, a FileExistsError if another batch has
+    the name, and a NotImplementedError if another provider has the state.
     """
     require_tag_name(name)
     logged = committed_batches(folder)
     number = batch if batch is not None else max(logged, default=0)
     if find_lease(folder, name) is None:
         require_committed(folder, number, logged)
+        require_holdfasts(folder, number)
 
     def copy(to: str) -> None:
         copy_batch(folder, number, leases_folder(folder) / to, commit=True)

@@ -103,6 +103,7 @@ def test_rows_equal_sparks_own_provider_and_20_partitions_share_a_file(
     assert state.count() == len({row[0] for rows in runs["hdfs"].values() for row in rows})
 
 
+@pytest.mark.full
 def test_a_branch_shares_the_files_of_its_parent(
     spark: SparkSession, checkpoint: RemoteFolder, tmp_path: Path
 ) -> None:

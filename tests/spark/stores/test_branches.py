@@ -21,7 +21,7 @@ from support import commands
 from support.spark.branch_job import Running, detach
 from support.spark.cases import CASES
 from support.spark.executors_job import wait_until
-from support.spark.queries import source, unload
+from support.spark.queries import select_provider, source, unload
 
 QUICK = {"aggregation-update", "join-inner-append", "transformWithStateOnJvm-update"}
 
@@ -294,6 +294,21 @@ def test_the_command_line(
     assert run("untag", checkpoint, second, "--yes")["removed"]
     shutil.rmtree(checkpoint)
     assert commands.run(capsys, "verify", new)[0] == 0
+
+
+def test_state_of_another_provider_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    query = Running(spark, "aggregation-update", tmp_path)
+    select_provider(spark, "rocksdb")
+    try:
+        query.go_on(1)
+    finally:
+        select_provider(spark, "holdfast")
+    before = sorted(files_below(tmp_path))
+    with pytest.raises(NotImplementedError, match="batch 0 has no state in Holdfast"):
+        leases.tag(query.local, "old", None)
+    with pytest.raises(NotImplementedError, match="batch 0 has no state in Holdfast"):
+        holdfast.branch(query.local, tmp_path / "branch")
+    assert sorted(files_below(tmp_path)) == before
 
 
 @pytest.mark.parametrize(
