@@ -20,7 +20,6 @@ from holdfast.queries import branches, copies, leases
 from support import commands
 from support.spark.branch_job import Running, detach
 from support.spark.cases import CASES
-from support.spark.executors_job import wait_until
 from support.spark.queries import select_provider, source, unload
 
 QUICK = {"aggregation-update", "join-inner-append", "transformWithStateOnJvm-update"}
@@ -110,7 +109,7 @@ def test_a_tag_keeps_its_state_and_no_other(totals: Running) -> None:
     totals.go_on(2)
     between = files(checkpoint) - of_batch
     totals.go_on(6)
-    wait_until(lambda: not between <= files(checkpoint), "files between are deleted")
+    totals.go_on_until(lambda: not between <= files(checkpoint), "files between are deleted")
     batches = {int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")}
     assert min(batches) > 4
     assert rows(checkpoint, tag="before") == kept != rows(checkpoint)
@@ -122,7 +121,7 @@ def test_a_tag_keeps_its_state_and_no_other(totals: Running) -> None:
     assert 0 < kept_bytes <= sum(sizes)
     leases.drop(checkpoint, "before")
     totals.go_on(2)
-    wait_until(lambda: not of_batch & files(checkpoint), "files of the batch are deleted")
+    totals.go_on_until(lambda: not of_batch & files(checkpoint), "files of the batch are deleted")
     assert not [*(checkpoint / "state" / "holdfast" / "leases").iterdir()]
 
 
@@ -226,7 +225,7 @@ def test_damaged_leases_stop_the_clean_up(totals: Running) -> None:
     leases.drop(checkpoint, "whole")
     lease.write_bytes(content[:-5])
     totals.go_on(2)
-    wait_until(lambda: not of_batch & files(checkpoint), "files of the batch are deleted")
+    totals.go_on_until(lambda: not of_batch & files(checkpoint), "files of the batch are deleted")
 
 
 def test_a_reader_keeps_its_batch(totals: Running) -> None:
@@ -248,8 +247,8 @@ def test_a_reader_keeps_its_batch(totals: Running) -> None:
     ended = leases.Lease(batch=0, stores=[], expires_ms=1)
     (folder / "reader-dead.lease").create(ended.to_bytes())
     totals.go_on(2)
-    wait_until(lambda: not of_batch & files(checkpoint), "files of the batch are deleted")
-    wait_until(lambda: not [*folder.iterdir()], "the lease is deleted")
+    totals.go_on_until(lambda: not of_batch & files(checkpoint), "files of the batch are deleted")
+    totals.go_on_until(lambda: not [*folder.iterdir()], "the lease is deleted")
 
 
 def test_the_command_line(

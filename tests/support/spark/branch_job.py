@@ -7,6 +7,7 @@ the rows of ``input`` by key, until they are used up.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ CLEANING = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     STATE + "holdfast.maxFileBytes": "1",
 }
-BATCHES = 14
+BATCHES = 100
 
 
 class Running:
@@ -75,6 +76,12 @@ class Running:
     def go_on(self, batches: int) -> Batches:
         self.write(batches)
         return self.run()
+
+    def go_on_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Runs batches with clean-ups behind them, until maintenance has written base images."""
+        while not holds():
+            assert self.written < BATCHES, what
+            self.go_on(1)
 
 
 def detach(folder: AnyPath) -> None:
