@@ -316,7 +316,7 @@ class OpenedState:
         FileNotFoundError
             If the query cleaned up a batch before it was read. The message names the batches.
         NotImplementedError, ValueError
-            As from `diff`, of a batch and the one before.
+            The errors of `diff`, for a batch and the one before.
         """
         self._opened  # noqa: B018
         state = self

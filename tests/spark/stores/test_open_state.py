@@ -436,7 +436,8 @@ def test_keys_of_every_type_are_found(spark: SparkSession, tmp_path: Path) -> No
         table = state.to_arrow()
         look_up(state, table)
         assert len(table) > 100
-        assert state.key_names == [*KEYS]
+        # Spark 4.0 puts them in an order of its own.
+        assert sorted(state.key_names) == sorted(KEYS)
 
 
 @pytest.mark.skipif(is_older_than("4.2"), reason="Row checksums are in Spark 4.2 and newer")
