@@ -51,7 +51,7 @@ impl stateright::Model for Model {
         if state.drivers > 0 {
             actions.push(Action::TakeOver);
         }
-        // Those that are alike begin in order.
+        // Equal commands begin in order.
         for (place, command) in state.commands.iter().enumerate() {
             let mut before = self.commands.iter().zip(&state.commands).take(place);
             let is_next = before
