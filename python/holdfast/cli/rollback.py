@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from holdfast.cli import folders, local_spark, moves, publishing
 from holdfast.cli.java import quick_start
-from holdfast.cli.output import report
-from holdfast.cli.output.tables import Table
+from holdfast.cli.output import report, tables
 from holdfast.files.paths import AnyPath, absolute
 from holdfast.queries.leases import ROLLBACK, Wanted, held_tag, is_kept, take
 from holdfast.queries.logs import committed_batches, read_commit
@@ -37,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
     ):
         newest = publishing.read_logs(spark, folder).committed()
         document = roll_back(spark, folder, to, yes=arguments.yes, output=output)
-        report.print_either(document, _table, json=arguments.json)
+        report.print_either(document, tables.of_values, json=arguments.json)
     sys.stdout.flush()
     number, back = document["batch"], document["state_of"]
     if number == newest:
@@ -99,7 +97,3 @@ def roll_back(
             publishing.publish(job, folder, number)
         plan = publishing.plan(spark, folder, "rollback", base, to)
     return {"batch": number, "state_of": back, "changed": True}
-
-
-def _table(document: Mapping[str, Any]) -> Table:
-    return Table([*document], [[str(value) for value in document.values()]], frozenset(document))

@@ -162,6 +162,11 @@ def of_query(document: Mapping[str, Any]) -> Table:
     )
 
 
+def of_values(document: Mapping[str, Any]) -> Table:
+    """Return one line with the values of a document."""
+    return Table([*document], [[str(value) for value in document.values()]], frozenset(document))
+
+
 def of_operators(document: Mapping[str, Any]) -> Table:
     """Return one line per stateful operator of an ordinary query."""
     columns = "operator, name, stores, partitions, newest segment bytes"
