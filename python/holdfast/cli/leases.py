@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.cli import folders
-from holdfast.cli.output import report
+from holdfast.cli.output import report, tables
 from holdfast.cli.output.tables import Table
 from holdfast.files.paths import AnyPath, absolute
 from holdfast.queries import branches, leases
-from holdfast.queries.logs import committed_batches, read_commit
-from holdfast.queries.state import require_committed
+from holdfast.queries.logs import read_commit
 
 
 def add_tag_arguments(command: argparse.ArgumentParser) -> None:
@@ -68,15 +67,11 @@ def _add_yes(command: argparse.ArgumentParser, doing: str) -> None:
 def tag(arguments: argparse.Namespace) -> None:
     """Keep the state of a batch under a name."""
     folder, name = absolute(folders.query(arguments.folder)), arguments.name
-    leases.require_tag_name(name)
     if arguments.yes:
         made = leases.tag(folder, name, arguments.at)
         number, stores = made.batch, made.stores
     else:
-        logged = committed_batches(folder)
-        number = arguments.at if arguments.at is not None else max(logged, default=0)
-        require_committed(folder, number, logged)
-        leases.require_holdfasts(folder, number)
+        number = leases.planned_tag(folder, name, arguments.at)
         stores = read_commit(folder, number)
     _print({"tag": name, "batch": number, "stores": len(stores), "made": arguments.yes}, arguments)
     _say(
@@ -199,12 +194,7 @@ def _table(document: Mapping[str, Any]) -> Table:
 
 
 def _print(document: dict[str, Any], arguments: argparse.Namespace) -> None:
-    def table(document: Mapping[str, Any]) -> Table:
-        return Table(
-            [*document], [[str(value) for value in document.values()]], frozenset(document)
-        )
-
-    report.print_either(document, table, json=arguments.json)
+    report.print_either(document, tables.of_values, json=arguments.json)
     sys.stdout.flush()
 
 

@@ -34,7 +34,7 @@ from holdfast.queries.leases import (
     take,
 )
 from holdfast.queries.logs import committed_batches, read_commit
-from holdfast.queries.state import StateOfQuery, require_committed
+from holdfast.queries.state import StateOfQuery, chosen_batch
 
 _PARENT: Final = "parent"
 
@@ -167,10 +167,7 @@ def planned_branch(
     if tag is not None:
         source, number = held_tag(folder, tag)
     else:
-        logged = committed_batches(folder)
-        number = batch if batch is not None else max(logged, default=0)
-        require_committed(folder, number, logged)
-        source = folder
+        source, number = folder, chosen_batch(folder, batch)
     require_holdfasts(source, number)
     there = read_parent(new)
     if there is not None and there.folder == str(folder / STATE_FILES_FOLDER):
@@ -195,6 +192,8 @@ def needed_files(folder: AnyPath, parent: Parent) -> dict[str, int]:
     Returns the names and bytes of the files of its parent that it needs. Raises an OSError if a
     segment cannot be read.
     """
+    if not parent.until:
+        return {}
     state = StateOfQuery(folder)
     stores = [read_commit(folder, batch) for batch in committed_batches(folder)]
     for found in find_leases(folder):
@@ -217,19 +216,20 @@ def detach(folder: AnyPath, parent: Parent, files: Mapping[str, int]) -> Iterato
     May be repeated after a crash. A query that runs on the branch fails at its next commit.
     """
     own, source = folder / STATE_FILES_FOLDER, recorded_folder(parent.folder)
-    # The marker of an application that takes over.
-    marker = max(parent.until, time.time_ns() // 1000, *_terms(own / "driver"))
-    put(own / "driver" / f"{marker + 1:016x}{_MARKER}", b"")
-    for name, size in files.items():
-        copy = own / name
-        if not copy.exists() or copy.status().st_size != size:
-            copy.unlink(missing_ok=True)
-            (source / name).copy_to(str(copy))
-        yield size
-    own.sync()
-    # No file is the parent's from now on. The record stays: else a late command makes it again.
-    gone = parent_to_bytes(json.dumps(asdict(replace(parent, until=0))))
-    (own / _PARENT).replace_text(gone.decode())
+    if parent.until:
+        # The marker of an application that takes over.
+        marker = max(parent.until, time.time_ns() // 1000, *_terms(own / "driver"))
+        put(own / "driver" / f"{marker + 1:016x}{_MARKER}", b"")
+        for name, size in files.items():
+            copy = own / name
+            if not copy.exists() or copy.status().st_size != size:
+                copy.unlink(missing_ok=True)
+                (source / name).copy_to(str(copy))
+            yield size
+        own.sync()
+        # No file is the parent's from now on. The record stays: else a late command makes it again.
+        gone = parent_to_bytes(json.dumps(asdict(replace(parent, until=0))))
+        (own / _PARENT).replace_text(gone.decode())
     drop(source.parent.parent, parent.lease)
 
 

@@ -30,7 +30,7 @@ from holdfast.files.segments import stored_segments
 from holdfast.queries.copies import copy_batch
 from holdfast.queries.folder import STATE_FILES_FOLDER
 from holdfast.queries.logs import committed_batches, read_commit
-from holdfast.queries.state import require_committed
+from holdfast.queries.state import chosen_batch
 
 P = TypeVar("P", bound=ReadPath)
 
@@ -97,7 +97,8 @@ def leases_folder(folder: P) -> P:
 def find_leases(folder: AnyPath) -> list[FoundLease]:
     """Return the leases on a checkpoint, by name."""
     names = [path.name for path in listed(leases_folder(folder))]
-    found = (_find(folder, name.removesuffix(".lease"), names) for name in names if _is_lease(name))
+    leases = [name.removesuffix(".lease") for name in names if name.endswith(".lease")]
+    found = (_find(folder, name, names) for name in leases)
     return [one for one in found if one is not None]
 
 
@@ -165,12 +166,7 @@ def tag(folder: AnyPath, name: str, batch: int | None) -> Lease:
     Raises a FileNotFoundError if the batch is not retained, a FileExistsError if another batch has
     the name, and a NotImplementedError if another provider has the state.
     """
-    require_tag_name(name)
-    logged = committed_batches(folder)
-    number = batch if batch is not None else max(logged, default=0)
-    if find_lease(folder, name) is None:
-        require_committed(folder, number, logged)
-        require_holdfasts(folder, number)
+    number = planned_tag(folder, name, batch)
 
     def copy(to: str) -> None:
         copy_batch(folder, number, leases_folder(folder) / to, commit=True)
@@ -180,6 +176,19 @@ def tag(folder: AnyPath, name: str, batch: int | None) -> Lease:
         copy=copy,
         is_there=lambda: number in committed_batches(folder),
     )
+
+
+def planned_tag(folder: AnyPath, name: str, batch: int | None) -> int:
+    """Return the batch of a tag that can be made, or that a killed command began; see `tag`."""
+    require_tag_name(name)
+    found = find_lease(folder, name)
+    if found is not None and found.lease is not None:
+        is_begun = batch is None and found.copy is None
+        if is_begun or found.lease.batch == batch:
+            return found.lease.batch
+    number = chosen_batch(folder, batch)
+    require_holdfasts(folder, number)
+    return number
 
 
 @dataclass(frozen=True)
@@ -300,6 +309,8 @@ def kept_bytes(folder: AnyPath, leases: list[Lease]) -> list[int]:
     Reads the newest segment of each store.
     """
     logged = committed_batches(folder)
+    if all(one.batch in logged for one in leases):
+        return [0] * len(leases)
     retained = read_commit(folder, logged[0]) if logged else []
     with stored_segments(folder / STATE_FILES_FOLDER) as stored:
 
@@ -315,10 +326,6 @@ def kept_bytes(folder: AnyPath, leases: list[Lease]) -> list[int]:
         # The oldest retained batch needs each segment of an older batch that a later one needs.
         alone = (() if one.batch in logged else {*segments(one.stores)} - needed for one in leases)
         return [sum(ref.length for ref in refs) for refs in alone]
-
-
-def _is_lease(name: str) -> bool:
-    return name.endswith(".lease")
 
 
 def _find(folder: ReadPath, name: str, names: list[str]) -> FoundLease | None:

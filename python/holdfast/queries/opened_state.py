@@ -21,7 +21,7 @@ from holdfast.queries.leases import held_tag
 from holdfast.queries.logs import committed_batches, is_committed, read_commit, read_plan
 from holdfast.queries.reader_leases import ReaderLease
 from holdfast.queries.spark_types import arrow_type, built_array, lent_array
-from holdfast.queries.state import require_committed
+from holdfast.queries.state import chosen_batch
 from holdfast.queries.state_differences import DifferenceRows, StateChanges, distinct
 from holdfast.queries.store_forms import Operator, StoreForm, operators, read_operator
 
@@ -102,9 +102,7 @@ def _open(
     if tag is not None:
         folder, number = held_tag(checkpoint, tag)
     else:
-        folder, logged = checkpoint, committed_batches(checkpoint)
-        number = batch if batch is not None else max(logged, default=0)
-        require_committed(folder, number, logged)
+        folder, number = checkpoint, chosen_batch(checkpoint, batch)
     plan = read_plan(folder, number)
     ids = read_commit(folder, number)
     # A query that moved to Holdfast has ids before the next plan.

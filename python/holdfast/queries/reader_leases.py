@@ -28,7 +28,7 @@ class ReaderLease:
         self._batch, self._stores = batch, stores
         self._renew_s = float("inf")
         self._end: Callable[[], object] | None = None
-        if self._folder.is_dir() or _is_own(folder / STATE_FILES_FOLDER):
+        if _is_own(folder / STATE_FILES_FOLDER) or self._folder.is_dir():
             self._write()
 
     def renew(self) -> bool:

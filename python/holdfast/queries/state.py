@@ -16,7 +16,7 @@ from holdfast.files.paths import AnyPath
 from holdfast.files.segments import StoredSegments, stored_segments
 from holdfast.files.verdicts import UNREADABLE, Damage, Verdict
 from holdfast.queries.folder import PROVIDER, STATE_FILES_FOLDER
-from holdfast.queries.logs import entry_of, read_commit, read_plan
+from holdfast.queries.logs import committed_batches, entry_of, read_commit, read_plan
 from holdfast.queries.store_forms import operators, read_operator
 
 
@@ -65,6 +65,14 @@ def require_committed(folder: ReadPath, batch: int, logged: Sequence[int]) -> No
         raise FileNotFoundError(
             f"{folder}: expected batch {batch} in the commit log, found {there}"
         )
+
+
+def chosen_batch(folder: ReadPath, batch: int | None) -> int:
+    """Return a batch of the commit log, by default the newest; FileNotFoundError without it."""
+    logged = committed_batches(folder)
+    number = batch if batch is not None else max(logged, default=0)
+    require_committed(folder, number, logged)
+    return number
 
 
 @dataclass

@@ -176,6 +176,19 @@ def test_a_command_that_was_killed_is_finished_by_the_same_command(
     assert at > 1
 
 
+def test_a_tag_that_was_begun_keeps_its_batch(totals: Running) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        # The second file is the first copy of Spark's files.
+        killing(patch, "create", 1)
+        with pytest.raises(Killed):
+            leases.tag(totals.local, "begun", None)
+    totals.go_on(1)
+    assert leases.tag(totals.local, "begun", None).batch == 2
+    with pytest.raises(FileExistsError, match="'begun' keeps batch 2"):
+        leases.tag(totals.local, "begun", None)
+    assert leases.tag(totals.local, "begun", 2).batch == 2
+
+
 def test_half_a_branch_is_refused_by_a_query(totals: Running, tmp_path: Path) -> None:
     new = MountedPath(tmp_path / "branch")
     with pytest.MonkeyPatch.context() as patch:
@@ -285,6 +298,9 @@ def test_the_command_line(
     assert (status, f"run 'holdfast detach {new}' first" in str(error)) == (1, True)
     assert run("detach", new)["files"]
     assert run("detach", new, "--yes")["detached"]
+    before_again = sorted(files_below(new))
+    assert run("detach", new, "--yes")["files"] == 0
+    assert sorted(files_below(new)) == before_again
     assert run("untag", checkpoint, "nightly", "--yes")["removed"]
     assert run("tags", checkpoint)["leases"] == []
     second = tmp_path / "second"
