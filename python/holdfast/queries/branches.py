@@ -15,7 +15,12 @@ from os import PathLike
 from typing import Final
 from uuid import uuid4
 
-from holdfast._core import CorruptSegmentError, parent_from_bytes, parent_to_bytes
+from holdfast._core import (
+    CorruptSegmentError,
+    NewerFormatError,
+    parent_from_bytes,
+    parent_to_bytes,
+)
 from holdfast.files.paths import AnyPath, absolute, any_folder, recorded_folder
 from holdfast.files.physical_files import file_sizes
 from holdfast.queries.copies import copy_batch, copy_commit, files_in, put
@@ -179,11 +184,13 @@ def planned_branch(
 
 def read_parent(folder: AnyPath) -> Parent | None:
     """Return where a branch finds the segments that it began with; None for other checkpoints."""
+    file = folder / STATE_FILES_FOLDER / _PARENT
     try:
-        data = (folder / STATE_FILES_FOLDER / _PARENT).read_bytes()
+        return Parent(**json.loads(parent_from_bytes(file.read_bytes())))
     except FileNotFoundError:
         return None
-    return Parent(**json.loads(parent_from_bytes(data)))
+    except (CorruptSegmentError, NewerFormatError) as error:
+        raise type(error)(f"{file}: {error}") from None
 
 
 def needed_files(folder: AnyPath, parent: Parent) -> dict[str, int]:

@@ -241,6 +241,17 @@ def test_damaged_leases_stop_the_clean_up(totals: Running) -> None:
     totals.go_on_until(lambda: not of_batch & files(checkpoint), "files of the batch are deleted")
 
 
+def test_a_damaged_parent_is_named(totals: Running, tmp_path: Path) -> None:
+    new = MountedPath(tmp_path / "branch")
+    holdfast.branch(totals.local, new)
+    parent = new / "state" / "holdfast" / "parent"
+    parent.write_bytes(parent.read_bytes()[:-3])
+    with pytest.raises(CorruptSegmentError, match=f"{parent}: .* damaged"):
+        branches.read_parent(new)
+    with pytest.raises(CorruptSegmentError, match=f"{parent}: .* damaged"):
+        holdfast.open_state(new)
+
+
 def test_a_reader_keeps_its_batch(totals: Running) -> None:
     checkpoint, of_batch = totals.local, files(totals.local)
     folder = checkpoint / "state" / "holdfast" / "leases"
