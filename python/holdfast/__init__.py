@@ -38,16 +38,16 @@ from holdfast.regions import __all__ as _of_regions
 
 if TYPE_CHECKING:
     from holdfast.queries.branches import branch as branch
-    from holdfast.queries.opened_state import OpenedState as OpenedState
-    from holdfast.queries.opened_state import open_state as open_state
-    from holdfast.queries.state_differences import StateChanges as StateChanges
+    from holdfast.reading.opened_state import OpenedState as OpenedState
+    from holdfast.reading.opening import open_state as open_state
+    from holdfast.reading.state_differences import StateChanges as StateChanges
     from holdfast.regions import *  # noqa: F403
 
 _OF_QUERIES = {
-    "OpenedState": "opened_state",
-    "StateChanges": "state_differences",
-    "branch": "branches",
-    "open_state": "opened_state",
+    "OpenedState": "reading.opened_state",
+    "StateChanges": "reading.state_differences",
+    "branch": "queries.branches",
+    "open_state": "reading.opening",
 }
 
 __all__ = [
@@ -77,7 +77,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(regions, name)
     if name in _OF_QUERIES:
-        return getattr(import_module(f"holdfast.queries.{_OF_QUERIES[name]}"), name)
+        return getattr(import_module(f"holdfast.{_OF_QUERIES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -46,6 +46,7 @@ ORDER = (
     "regions/runners/spark",
     "regions/api",
     "regions",
+    "reading",
     "__init__",
     "cli/output",
     "cli",

@@ -16,7 +16,7 @@ from holdfast.cli.output.tables import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.queries.opened_state import OpenedState
+    from holdfast.reading.opened_state import OpenedState
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -96,7 +96,7 @@ def show_differences(arguments: argparse.Namespace) -> None:
 
 def _opened(arguments: argparse.Namespace, text: str | None) -> OpenedState:
     """Open the state of a batch, by default the newest, of a tag, or of a branch."""
-    from holdfast.queries.opened_state import open_state
+    from holdfast.reading.opening import open_state
 
     where: dict[str, Any] = {"operator": arguments.operator, "store": arguments.store}
     folder = arguments.folder

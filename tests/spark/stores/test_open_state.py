@@ -15,6 +15,7 @@ import datafusion
 import duckdb
 import polars
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import S3FileSystem
@@ -229,6 +230,18 @@ def test_other_libraries_take_it_as_a_stream(totals: Path) -> None:
     assert rows[0] == rows[1] == rows[2]
     assert [row["part"] for row in rows[0]] == [0, 1, 2]
     assert sum(row["total"] for row in rows[0]) == sum(table["sum"].to_pylist())
+
+
+def test_a_scanner_has_chosen_columns_of_a_range_of_keys(totals: Path) -> None:
+    is_asked = (pc.field("key") >= "k1") & (pc.field("key") < "k3")
+    with holdfast.open_state(totals) as state:
+        keys = [key for key in state.to_arrow()["key"].to_pylist() if key is not None]
+        expected = sorted(key for key in keys if "k1" <= key < "k3")
+        found = state.scanner(["key"], is_asked).to_table()
+        sums = duckdb.from_arrow(state.scanner(filter=is_asked)).order("key").fetchall()
+    assert 0 < len(expected) < len(keys)
+    assert found.column_names == ["key"]
+    assert sorted(found["key"].to_pylist()) == [key for key, *_ in sums] == expected
 
 
 def test_it_is_read_from_an_object_store(totals: Path, s3: S3Server) -> None:

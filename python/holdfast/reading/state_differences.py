@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from holdfast.queries.spark_types import built_array
+from holdfast.reading.spark_types import built_array
 
 #: The number of values of each key (int32), and the columns of the values.
 Side = tuple[bytes, Sequence[Any]]

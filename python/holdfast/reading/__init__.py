@@ -1,0 +1,1 @@
+"""State as tables of Arrow, without Spark and Java."""
