@@ -100,8 +100,17 @@ def readable_folder(path: str | os.PathLike[str], files: pyarrow.fs.FileSystem |
         return ArrowPath(files, os.fspath(path).rstrip("/"))
     if not (isinstance(path, str) and is_remote_uri(path)):
         return local_folder(path)
+    # The schemes of Hadoop's client for S3.
+    uri = re.sub("^s3[an]:", "s3:", path)
+    if uri.startswith("s3:"):
+        # Small files take one request then. Older releases of PyArrow do not know it.
+        with suppress(ValueError):
+            return _by_uri(f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true")
+    return _by_uri(uri)
+
+
+def _by_uri(uri: str) -> ArrowPath:
     from pyarrow.fs import FileSystem
 
-    # The schemes of Hadoop's client for S3.
-    files, inside = FileSystem.from_uri(re.sub("^s3[an]:", "s3:", path))
+    files, inside = FileSystem.from_uri(uri)
     return ArrowPath(files, inside.rstrip("/"))

@@ -51,10 +51,11 @@ class Plan:
 
 def logged_batches(log: ReadPath) -> list[int]:
     """Return the batches of a log of Spark, ascending."""
-    if not log.is_dir():
+    try:
+        # Other names are files under way.
+        return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    # Other names are files under way.
-    return sorted(int(file.name) for file in log.iterdir() if file.name.isdecimal())
 
 
 def committed_batches(folder: ReadPath) -> list[int]:

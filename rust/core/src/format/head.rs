@@ -5,6 +5,22 @@ use super::bodies::{HeadMessage, decode_body};
 use super::frame::{self, FrameKind};
 use crate::error::{Error, Result};
 use crate::ids::{Owner, SegmentRef};
+use crate::storage::ReadFile;
+
+/// Bytes that a reader of a head reads at first: a head without lineage fits by far.
+const HEAD_GUESS_BYTES: u64 = 1024;
+
+/// Reads the first frame of a segment, which should be its head, mostly with one read.
+pub(super) fn read_first_frame(input: &dyn ReadFile, reference: &SegmentRef) -> Result<Vec<u8>> {
+    let guess = reference.len.min(HEAD_GUESS_BYTES);
+    let mut bytes = input.read(reference.offset, guess)?;
+    let needed = frame::peek_len(&bytes).map_err(|e| at(reference, 0, e))?;
+    if needed as u64 > guess {
+        bytes = input.read(reference.offset, reference.len.min(needed as u64))?;
+    }
+    bytes.truncate(needed);
+    Ok(bytes)
+}
 
 /// The head that starts `bytes`, and the data frames after it.
 pub(super) fn split_head(bytes: &[u8]) -> Result<(SegmentHead, &[u8])> {

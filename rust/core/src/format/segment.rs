@@ -7,7 +7,9 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::bodies::{FileHeaderMessage, HeadMessage, check_owner};
 use super::frame::{self, FrameKind, HEADER_BYTES, MAX_BODY_BYTES};
-use super::head::{at, check_end, check_head_owner, check_payload, describe_at, split_head};
+use super::head::{
+    at, check_end, check_head_owner, check_payload, describe_at, read_first_frame, split_head,
+};
 use super::run::{Event, RunWalk};
 use super::stream::SegmentStream;
 use super::{
@@ -17,9 +19,6 @@ use super::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{FileId, Owner, SegmentRef};
 use crate::storage::{ReadAhead, ReadFile, Storage};
-
-/// Bytes that `read_head` reads at first: a head without lineage fits by far.
-const HEAD_GUESS_BYTES: u64 = 1024;
 
 pub(crate) struct EncodedSegment {
     pub bytes: Vec<u8>,
@@ -311,13 +310,8 @@ fn verify_run(
 
 fn read_head_frame(storage: &dyn Storage, reference: &SegmentRef) -> Result<SegmentHead> {
     let input = storage.open_near(&reference.file.file_name())?;
-    let guess = reference.len.min(HEAD_GUESS_BYTES);
-    let mut bytes = input.read(reference.offset, guess)?;
-    let needed = frame::peek_len(&bytes).map_err(|e| at(reference, 0, e))? as u64;
-    if needed > guess {
-        bytes = input.read(reference.offset, needed.min(reference.len))?;
-    }
-    let (head, _) = split_head(&bytes).map_err(|e| at(reference, 0, e))?;
+    let frame = read_first_frame(input.as_ref(), reference)?;
+    let (head, _) = split_head(&frame).map_err(|e| at(reference, 0, e))?;
     Ok(head)
 }
 

@@ -9,10 +9,13 @@ use super::{DirectoryMessage, GroupEntry, GroupMessage, TRAILER_BYTES, Totals};
 use crate::error::{Error, Result};
 use crate::format::decode;
 use crate::format::frame::{self, FrameKind};
-use crate::format::head::{at, check_head_owner, describe_at, split_head};
+use crate::format::head::{at, check_head_owner, describe_at, read_first_frame, split_head};
 use crate::format::{SegmentHead, SegmentKind, TableKeys, read_frames};
 use crate::ids::{Owner, SegmentRef};
 use crate::storage::{ReadFile, Storage};
+
+/// Bytes before the trailer that are read with it: a directory of 10 million keys fits.
+const DIRECTORY_GUESS_BYTES: u64 = 16 << 10;
 
 /// An open run. Head and directory are in memory: about 60 bytes and a key for every 65,536 keys.
 #[derive(Debug)]
@@ -81,8 +84,11 @@ impl RunReader {
             read_frames(input.as_ref(), reference.offset.saturating_add(offset), len)
                 .map_err(|e| about(offset, e))
         };
-        let totals = Totals::parse(&read(trailer, TRAILER_BYTES as u64)?)
-            .map_err(|e| about(trailer, e.context("trailer of a run")))?;
+        let tail = trailer.saturating_sub(DIRECTORY_GUESS_BYTES);
+        let mut tail_frames = read(tail, reference.len.saturating_sub(tail))?;
+        let behind = tail_frames.split_off((trailer - tail) as usize);
+        let totals =
+            Totals::parse(&behind).map_err(|e| about(trailer, e.context("trailer of a run")))?;
         let directory = trailer.checked_sub(totals.directory_bytes);
         let Some(directory) = directory.filter(|_| totals.stored_bytes == reference.len) else {
             return Err(about(
@@ -93,8 +99,11 @@ impl RunReader {
                 )),
             ));
         };
-        let directory_frames = read(directory, totals.directory_bytes)?;
-        let head_frame = read_head(input.as_ref(), &reference).map_err(|e| about(0, e))?;
+        let directory_frames = match directory.checked_sub(tail) {
+            Some(before) => tail_frames.split_off(before as usize),
+            None => read(directory, totals.directory_bytes)?,
+        };
+        let head_frame = read_first_frame(input.as_ref(), &reference)?;
         let mut root = Xxh3::new();
         root.update(&head_frame);
         root.update(&directory_frames);
@@ -257,11 +266,6 @@ impl Group {
         let filter = self.filter.as_ref().map_or(0, KeyFilter::bytes);
         self.blocks.capacity() * size_of::<Block>() + separators + filter
     }
-}
-
-fn read_head(input: &dyn ReadFile, reference: &SegmentRef) -> Result<Vec<u8>> {
-    let header = input.read(reference.offset, frame::HEADER_BYTES as u64)?;
-    input.read(reference.offset, frame::peek_len(&header)? as u64)
 }
 
 fn check_hash(frames: &[u8], expected: u64) -> Result<()> {
