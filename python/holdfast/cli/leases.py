@@ -105,6 +105,13 @@ def untag(arguments: argparse.Namespace) -> None:
     document = {"removed": arguments.yes, "leases": rows}
     report.print_either(document, _table, json=arguments.json)
     sys.stdout.flush()
+    gone = [one.lease.branch for one in ended if one.lease is not None and one.lease.branch]
+    if gone:
+        print(
+            f"holdfast: {', '.join(gone)} is not there. If its disk is only not mounted, the "
+            "branch loses its state",
+            file=sys.stderr,
+        )
     _say(
         f"{name} is removed. The next clean-up of the query deletes what only it kept",
         f"{name} would be removed",

@@ -12,6 +12,9 @@ from holdfast.queries.logs import COMMITS_FOLDER, OFFSETS_FOLDER, logged_batches
 #: Files of Holdfast: the minor of Spark, and rows that were skipped.
 _BESIDE: Final = ("state/holdfast.json", "isolation/skipped")
 
+#: Folder of the batches in which rows of partitions began to wait.
+_ISOLATION: Final = "isolation"
+
 _SCHEMAS: Final = "_stateSchema"
 _METADATA: Final = "_metadata"
 
@@ -51,6 +54,10 @@ def copy_batch(
         file = source / name
         if file.is_file():
             put(target / name, file.read_bytes())
+    waiting = source / _ISOLATION
+    for number in logged_batches(waiting):
+        if number <= batch:
+            put(target / _ISOLATION / str(number), (waiting / str(number)).read_bytes())
     for operator in logged_batches(source / "state"):
         name = str(operator)
         own, new = source / "state" / name, target / "state" / name

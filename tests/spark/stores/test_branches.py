@@ -317,6 +317,8 @@ def test_the_command_line(
     second = tmp_path / "second"
     assert run("branch", checkpoint, second, "--yes")["made"]
     shutil.rmtree(second)
+    status, _, error = commands.run(capsys, "untag", checkpoint, second)
+    assert (status, f"{second} is not there. If its disk is" in str(error)) == (0, True)
     assert run("untag", checkpoint, second, "--yes")["removed"]
     shutil.rmtree(checkpoint)
     assert commands.run(capsys, "verify", new)[0] == 0

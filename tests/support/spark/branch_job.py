@@ -79,9 +79,10 @@ class Running:
 
     def go_on_until(self, holds: Callable[[], bool], what: str) -> None:
         """Runs batches with clean-ups behind them, until maintenance has written base images."""
-        while not holds():
-            assert self.written < BATCHES, what
-            self.go_on(1)
+        with settings(self.spark, {STATE + "minDeltasForSnapshot": "1"}):
+            while not holds():
+                assert self.written < BATCHES, what
+                self.go_on(1)
 
 
 def detach(folder: AnyPath) -> None:
