@@ -9,8 +9,8 @@ Four ways in:
   Holdfast. This needs PySpark 4.0.1 or newer.
 - `regional`: a pipeline of operators over Arrow batches whose checkpoints complete although some
   regions could not take part. This needs PyArrow and NumPy, and PySpark unless it is run without.
-- `open_state`: the state of such a query as a table, without Spark. This needs PyArrow and NumPy.
-  `branch`: a checkpoint that begins with that state.
+- `open_state`: the state of a query or pipeline as a table, without Spark. This needs PyArrow and
+  NumPy. `branch`: a checkpoint that begins with the state of a query.
 - `SnapshotManager`: the file-merging snapshot manager by itself. This needs nothing.
 
 Importing this package is quick: PySpark, PyArrow and NumPy are imported where they are used.

@@ -108,7 +108,8 @@ def parser() -> argparse.ArgumentParser:
     told.set_defaults(run=checkpoints.print_attempts)
 
     kept = commands.add_parser(
-        "state", help="print the rows of a query's state, or what a query in SQL finds in them"
+        "state",
+        help="print the rows of the state of a query or pipeline, or what SQL finds in them",
     )
     state.add_arguments(kept)
     kept.set_defaults(run=state.show)

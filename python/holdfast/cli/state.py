@@ -1,4 +1,4 @@
-"""``holdfast state`` and ``holdfast diff``: the rows of a query's state, and how they differ."""
+"""``holdfast state`` and ``holdfast diff``: the rows of state, and how they differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     _add_store(command)
     chosen = command.add_mutually_exclusive_group()
     chosen.add_argument(
-        "--batch", type=int, metavar="N", help="the state after this batch (default: the newest)"
+        "--batch",
+        type=int,
+        metavar="N",
+        help="the state after this batch, or of this checkpoint (default: the newest)",
     )
     chosen.add_argument("--tag", metavar="NAME", help="the state of this tag")
     asked = command.add_mutually_exclusive_group()
@@ -46,9 +49,11 @@ def add_diff_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _add_store(command: argparse.ArgumentParser) -> None:
-    folders.add_argument(command, of=" of the query")
+    folders.add_argument(command, of=" of the query or regional pipeline")
     command.add_argument(
-        "--operator", type=int, default=0, metavar="N", help="number of the operator (default: 0)"
+        "--operator",
+        metavar="N",
+        help="number of a query's operator (default: 0), or name of a pipeline's",
     )
     command.add_argument("--store", metavar="NAME", help="store, for operators with several")
     written = command.add_mutually_exclusive_group()
@@ -63,7 +68,7 @@ def show(arguments: argparse.Namespace) -> None:
     """
     number = None if arguments.batch is None else str(arguments.batch)
     with _opened(arguments, arguments.tag or number) as state:
-        print(f"holdfast: state of batch {state.batch_id}", file=sys.stderr)
+        print(f"holdfast: state of {state._unit} {state.batch_id}", file=sys.stderr)
         _put_out(_asked(state, arguments.where, arguments.sql), arguments)
 
 
@@ -98,7 +103,10 @@ def _opened(arguments: argparse.Namespace, text: str | None) -> OpenedState:
     """Open the state of a batch, by default the newest, of a tag, or of a branch."""
     from holdfast.reading.opening import open_state
 
-    where: dict[str, Any] = {"operator": arguments.operator, "store": arguments.store}
+    operator: str | None = arguments.operator
+    where: dict[str, Any] = {"operator": operator, "store": arguments.store}
+    if operator is not None and operator.isdecimal():
+        where["operator"] = int(operator)
     folder = arguments.folder
     if text is not None and text.isdecimal():
         where["batch"] = int(text)

@@ -44,6 +44,9 @@ class OpenedState:
     #: Number of the first columns of the key that `scan` takes.
     _prefix = 0
 
+    #: The thing that `batch_id` counts, for messages.
+    _unit = "batch"
+
     def __init__(self, folder: ReadPath, batch_id: int, schema: Any, keys: int) -> None:
         self.batch_id = batch_id
         self.schema = schema
@@ -70,16 +73,17 @@ class OpenedState:
         ValueError
             If the names are not those of the columns of the key, or the lengths differ.
         NotImplementedError
-            If Holdfast does not know in which partition a key is.
+            If Holdfast does not know in which partition a key is. For pipelines: scan a region.
         """
         return self._look_up(self._given(keys, self.key_names))
 
     def scan(self, prefix: Mapping[str, Any] | None = None) -> pa.RecordBatchReader:
         """Return all rows in batches, or those whose first columns of the key have given values.
 
-        A batch has about 4 MiB. By `prefix` come sessions, by the columns that they group by, and
-        entries of maps and timers, by their key, each with a single value. Other state raises a
-        ValueError.
+        A batch has about 4 MiB. By `prefix` come sessions, by the columns that they group by,
+        entries of maps and timers, by their key, and the regions of pipelines, by ``region``, each
+        with a single value. Other state raises a ValueError. A pipeline takes the memory of its
+        largest region, and each region has batches of its own.
         """
         self._require_open()
         given = None

@@ -18,31 +18,36 @@ def open_state(
     path: str | PathLike[str],
     *,
     batch: int | None = None,
-    operator: int = 0,
+    operator: int | str | None = None,
     store: str | None = None,
     tag: str | None = None,
     filesystem: pyarrow.fs.FileSystem | None = None,
 ) -> OpenedState:
-    """Open the state of a query after one of its batches, to read it as a table.
+    """Open the state of a query or a regional pipeline after a batch, to read it as a table.
 
     Needs neither Spark nor Java. The query may run. It deletes nothing that the reader needs, if
     the reader may write a lease into the checkpoint. Reads aggregations, also over windows and
     sessions, ``dropDuplicates``, limits, ``flatMapGroupsWithState``, ``transformWithState``, and
     the stores of joins.
 
+    A regional pipeline may run, too, and takes no notice of the reader. Reads the state of all
+    regions in a checkpoint: for a region that did not take part in it, the region's last good
+    state. The first column of the key is the ``region``.
+
     Parameters
     ----------
     path : str or os.PathLike
         The checkpoint folder: a path, or a URI that `pyarrow.fs.FileSystem.from_uri` takes, such as
-        ``s3://bucket/checkpoints/orders``.
+        ``s3://bucket/checkpoints/orders``. Pipelines need a path on a mounted file system.
     batch : int, optional
-        The batch, by default the newest in the commit log.
-    operator : int, default 0
-        Number of the stateful operator, as in the folder ``state``.
+        The batch, by default the newest in the commit log; of a pipeline, the id of a checkpoint.
+    operator : int or str, optional
+        Number of the stateful operator of a query, as in the folder ``state``, by default 0. Name
+        of the operator of a pipeline, by default the only one with state.
     store : str, optional
-        Name of the store or the state variable, for operators with several.
+        Name of the store, the state variable or the state, for operators with several.
     tag : str, optional
-        Name of a tag, instead of a batch.
+        Name of a tag of a query, instead of a batch.
     filesystem : pyarrow.fs.FileSystem, optional
         The file system that has the path, such as a `pyarrow.fs.S3FileSystem`.
 
@@ -57,9 +62,11 @@ def open_state(
         If there is no such checkpoint or tag, or the batch is not retained.
     ValueError
         If both `batch` and `tag` are given. If there is no such operator or store: the message
-        names those that there are. If no file system has the scheme of the URI.
+        names those that there are. If no file system has the scheme of the URI. If a `tag` of a
+        pipeline is given.
     NotImplementedError
-        If another provider has the state, or it has a type or a form that cannot be read.
+        If another provider has the state, or it has a type or a form that cannot be read. If a
+        pipeline's state is not in one form in all regions, or not on a mounted file system.
     CorruptSegmentError, NewerFormatError
         If a file is damaged, or a newer version of Holdfast wrote it.
 
@@ -71,5 +78,9 @@ def open_state(
     """
     folder = readable_folder(path, filesystem)
     if not is_query_checkpoint(folder):
-        raise FileNotFoundError(f"{folder}: expected the checkpoint folder of a streaming query")
-    return open_store(folder, batch, operator, store, tag)
+        from holdfast.reading.pipeline_state import open_pipeline
+
+        return open_pipeline(folder, batch, operator, store, tag)
+    if isinstance(operator, str):
+        raise ValueError(f"{folder}: operator {operator!r}: operators of queries have numbers")
+    return open_store(folder, batch, operator or 0, store, tag)

@@ -278,6 +278,7 @@ ON_THEIR_OWN = {
         Step("not run", "holdfast state", "test_open_state.py runs the command"),
         Step("not run", "with (\n    holdfast.open_state", "test_state_changes.py compares"),
         Step("not run", "with holdfast.open_state", "test_state_changes.py watches"),
+        Step("not run", "with holdfast.open_state", "test_opened_state.py reads pipelines"),
     ),
     "docs/stores/isolation.md": (
         Step("program", "from pathlib import Path\n\nfrom pyspark.sql import", "readings.py"),

@@ -16,6 +16,7 @@ from holdfast.regions.state.kinds.encoding import decode_value
 from holdfast.regions.state.kinds.kind import ADVICE, Kind, changed, form_of
 from holdfast.regions.state.kinds.list import LargeList
 from holdfast.regions.state.kinds.map import LargeMap
+from holdfast.regions.state.tables.columns import Columns
 from holdfast.regions.state.tables.stored_table import saved_commit, saved_of
 
 Evolve: TypeAlias = Callable[[Any], Any] | None
@@ -57,9 +58,13 @@ def small_state(state: SavedState, read: Callable[[str], bytes]) -> SavedState:
     large = _LARGE.get(saved_of(state.data)) if state.kind == "table" else None
     if large is None:
         return state
-    key, value = large.columns(state.name)
-    data = read(saved_commit(state.data))
+    rows = table_rows(read(saved_commit(state.data)), *large.columns(state.name))
+    return large.text(state.name, rows)
+
+
+def table_rows(data: bytes, key: Columns, value: Columns) -> pa.Table:
+    """Return the rows of a table, which `holdfast._core.read_table` read."""
     rows, columns = decode_rows(data, keys=key.layouts, values=value.layouts)
-    arrays = [*key.arrays(columns[:1], rows), *value.arrays(columns[1:], rows)]
-    schema = pa.schema([*key.schema, *value.schema])
-    return large.text(state.name, pa.Table.from_arrays(arrays, schema=schema))
+    keys = len(key.schema)
+    arrays = [*key.arrays(columns[:keys], rows), *value.arrays(columns[keys:], rows)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema([*key.schema, *value.schema]))
