@@ -267,3 +267,14 @@ def test_without_pyarrow_only_what_works_is_shown(missing: str) -> None:
     shown = names_shown(missing)
     assert {"SnapshotManager", "spark_conf"} <= shown
     assert "regional" not in shown
+
+
+def test_a_command_names_the_packages_that_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id":"0"}')
+    (tmp_path / "offsets").mkdir()
+    program = "import sys; sys.modules['pyarrow'] = None; from holdfast.cli.main import main; "
+    command = [sys.executable, "-c", f"{program}sys.exit(main(['state', {str(tmp_path)!r}]))"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.endswith(": pip install pyarrow numpy\n")
+    assert ended.stderr.count("\n") == 1

@@ -40,6 +40,9 @@ _FAILURES = (
     UnsupportedSparkError,
 )
 
+#: Some commands need them.
+_PACKAGES = ("pyarrow", "numpy")
+
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
@@ -273,6 +276,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except _FAILURES as error:
         print(f"holdfast: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name not in _PACKAGES:
+            raise
+        print(f"holdfast: {error}: pip install {' '.join(_PACKAGES)}", file=sys.stderr)
         return 1
     return 0
 
