@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from io import BytesIO
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ DEFAULT: Final = "default"
 _SESSIONS: Final = "sessionWindowStateStoreSaveExec"
 _JOIN: Final = "symmetricHashJoin"
 _LIMIT: Final = "globalLimit"
+#: These have the rows of a side, by the key and a number or a time.
+_ROWS_OF_JOINS: Final = ("-keyWithIndexToValue", "-keyWithTsToValues")
 #: Keys of these operators are the columns that they group by.
 _PLAIN: Final = frozenset(
     {
@@ -85,17 +88,25 @@ class Operator:
 
     @property
     def names(self) -> list[str]:
-        """Names of state that can be opened: variables, with their timers, or stores."""
-        return list(self.variables or self.stores)
+        """Names of state: variables, with their timers, or families or stores."""
+        return list(self.variables or self._families or self.stores)
+
+    @property
+    def sides(self) -> Mapping[str, str]:
+        """Names of the state that has the rows of each side of a join; empty for others."""
+        if self.name != _JOIN:
+            return {}
+        rows = [name for name in self.names if name.endswith(_ROWS_OF_JOINS)]
+        return {name.partition("-")[0]: name for name in sorted(rows)}
 
     def form(self, name: str) -> StoreForm:
-        """Read how a store, or the family of a state variable, has rows.
+        """Read how a store or a family has rows.
 
         Raises a NotImplementedError for a form that cannot be read, and a CorruptSegmentError or
         FileNotFoundError if Spark's file is damaged or gone.
         """
-        if self.variables:
-            return self._of_variable(name)
+        if name in self._families:
+            return self._of_family(name)
         if "stateSchemaFilePaths" in self.stores[name]:
             raise self._unreadable(name)
         partition = self.folder / "0"
@@ -114,18 +125,22 @@ class Operator:
         if self.name in _PLAIN or (self.name == _JOIN and store.endswith("-keyToNumValues")):
             return keys
         # The begin of a session, or the number of a row, follows the columns.
-        is_longer = self.name == _JOIN and store.endswith("-keyWithIndexToValue")
+        is_longer = self.name == _JOIN and store.endswith(_ROWS_OF_JOINS)
         return keys - 1 if is_longer or self.name == _SESSIONS else None
 
-    def _of_variable(self, name: str) -> StoreForm:
+    @cached_property
+    def _families(self) -> Mapping[str, tuple[Fields, Fields, Mapping[str, Any]]]:
         # Spark records full paths, and the checkpoint may be a copy. The newest schema counts.
-        paths = [path for store in self.stores.values() for path in store["stateSchemaFilePaths"]]
+        paths = [p for store in self.stores.values() for p in store.get("stateSchemaFilePaths", ())]
         files = [self.folder / "_stateSchema" / DEFAULT / path.rpartition("/")[2] for path in paths]
-        found = [one for file in files for one in _schemas(file) if one[0] == name]
-        _, keys, values, encoder = found[-1]
-        kind = self.variables[name]
+        return {one[0]: one[1:] for file in files for one in _schemas(file)}
+
+    def _of_family(self, name: str) -> StoreForm:
+        keys, values, encoder = self._families[name]
+        kind = self.variables.get(name, "")
         # A list has several rows for a key. Keys of maps and timers begin with a struct.
-        hashed = {"ValueState": len(keys), "MapState": 1, "TimerState": 1}.get(kind)
+        known = {"ValueState": len(keys), "MapState": 1, "TimerState": 1}
+        hashed = known.get(kind, self._hashed(name, len(keys)))
         if encoder["keyStateEncoderType"] not in _ENCODERS:
             raise self._unreadable(name)
         prefix = encoder.get("numColsPrefixKey")

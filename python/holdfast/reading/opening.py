@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.files.arrow_paths import readable_folder
 from holdfast.queries.folder import is_query_checkpoint
+from holdfast.queries.store_forms import Operator
+from holdfast.reading.join_state import JOINED, JoinState
 from holdfast.reading.opened_state import OpenedState
-from holdfast.reading.store_state import open_store
+from holdfast.reading.store_state import find_operator, open_store
 
 if TYPE_CHECKING:
     import pyarrow.fs
@@ -28,7 +30,7 @@ def open_state(
     Needs neither Spark nor Java. The query may run. It deletes nothing that the reader needs, if
     the reader may write a lease into the checkpoint. Reads aggregations, also over windows and
     sessions, ``dropDuplicates``, limits, ``flatMapGroupsWithState``, ``transformWithState``, and
-    the stores of joins.
+    joins, of which both sides are one table.
 
     A regional pipeline may run, too, and takes no notice of the reader. Reads the state of all
     regions in a checkpoint: for a region that did not take part in it, the region's last good
@@ -45,7 +47,8 @@ def open_state(
         Number of the stateful operator of a query, as in the folder ``state``, by default 0. Name
         of the operator of a pipeline, by default the only one with state.
     store : str, optional
-        Name of the store, the state variable or the state, for operators with several.
+        Name of the store, the state variable or the state, for operators with several. The default
+        of a join is "join", the rows of both sides: its keys, `side`, and a struct for each side.
     tag : str, optional
         Name of a tag of a query, instead of a batch.
     filesystem : pyarrow.fs.FileSystem, optional
@@ -83,4 +86,23 @@ def open_state(
         return open_pipeline(folder, batch, operator, store, tag)
     if isinstance(operator, str):
         raise ValueError(f"{folder}: operator {operator!r}: operators of queries have numbers")
-    return open_store(folder, batch, operator or 0, store, tag)
+    found = find_operator(folder, batch, operator or 0, tag)
+    name = _chosen(found.description, store)
+    sides = found.description.sides
+    if sides and name == JOINED:
+        opened = {side: open_store(found, one) for side, one in sides.items()}
+        return JoinState(found.folder, found.batch_id, opened)
+    return open_store(found, name)
+
+
+def _chosen(operator: Operator, store: str | None) -> str:
+    names = [JOINED, *operator.names] if operator.sides else operator.names
+    # The names of timers begin with a dollar.
+    chosen = [name for name in names if not name.startswith("$")]
+    if store is None and (len(chosen) == 1 or operator.sides):
+        return chosen[0]
+    if store in names:
+        return store
+    raise ValueError(
+        f"{operator.folder}, {operator.name}: store {store!r}: expected one of {names}"
+    )

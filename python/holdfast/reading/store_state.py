@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,14 +24,25 @@ from holdfast.reading.spark_types import arrow_type, built_array, lent_array
 from holdfast.reading.state_differences import DifferenceRows, StateChanges, distinct
 
 
-def open_store(
-    checkpoint: ReadPath,
-    batch: int | None,
-    operator: int,
-    store: str | None,
-    tag: str | None = None,
-) -> StoreState:
-    """Open a store; see `open_state` for errors."""
+@dataclass(frozen=True)
+class OperatorState:
+    """The state of an operator after a batch; `find_operator` finds it."""
+
+    checkpoint: ReadPath
+    #: The checkpoint, or the folder that keeps the state of a tag.
+    folder: ReadPath
+    batch_id: int
+    tag: str | None
+    operator: int
+    description: Operator
+    ids: list[tuple[int, int, str]]
+    conf: Mapping[str, str]
+
+
+def find_operator(
+    checkpoint: ReadPath, batch: int | None, operator: int, tag: str | None = None
+) -> OperatorState:
+    """Find the state of an operator; see `open_state` for errors."""
     if batch is not None and tag is not None:
         raise ValueError("expected a batch or a tag, found both")
     if tag is not None:
@@ -49,8 +60,12 @@ def open_store(
     if operator not in (there := operators(folder)):
         raise ValueError(f"{folder}: operator {operator}: expected one of {there}")
     description = read_operator(folder, operator, number)
-    name = _chosen(description, store)
-    form = description.form(name)
+    return OperatorState(checkpoint, folder, number, tag, operator, description, ids, plan.conf)
+
+
+def open_store(of: OperatorState, name: str) -> StoreState:
+    """Open a store, or a state variable, by a name that there is; see `open_state` for errors."""
+    form = of.description.form(name)
     keys, values = (
         [(field["name"], *arrow_type(field["name"], field["type"])) for field in fields]
         for fields in (form.keys, form.values)
@@ -59,39 +74,26 @@ def open_store(
         # They have another hash, or other bytes than Arrow.
         form = replace(form, hashed=None)
     lease = None
-    if tag is None:
-        lease = ReaderLease(folder, number, ids)
-        is_committed(folder, number)
+    if of.tag is None:
+        lease = ReaderLease(of.folder, of.batch_id, of.ids)
+        is_committed(of.folder, of.batch_id)
     reader = StateReader(
-        checkpoint / STATE_FILES_FOLDER,
-        str(operator),
+        of.checkpoint / STATE_FILES_FOLDER,
+        str(of.operator),
         form.store,
-        [(partition, id) for of, partition, id in ids if of == operator],
+        [(partition, id) for operator, partition, id in of.ids if operator == of.operator],
         keys=[(column, code) for column, _, code in keys],
         values=[(column, code) for column, _, code in values],
         prefix=form.prefix,
-        checksums=plan.conf.get(f"{STORE}.rowChecksum.enabled") == "true",
+        checksums=of.conf.get(f"{STORE}.rowChecksum.enabled") == "true",
         hashed=form.hashed or 0,
         family=form.family,
     )
     fields = [pa.field(column, kind) for column, kind, _ in [*keys, *values]]
-    where = {"operator": operator, "store": name}
-    follows = not plan.conf.get(f"{STORE}.holdfast.move", "").startswith("rollback")
+    where = {"operator": of.operator, "store": name}
+    follows = not of.conf.get(f"{STORE}.holdfast.move", "").startswith("rollback")
     schema = pa.schema([*distinct(fields)])
-    return StoreState(folder, number, where, form, schema, reader, lease, follows)
-
-
-def _chosen(operator: Operator, store: str | None) -> str:
-    names = operator.names
-    # The names of timers begin with a dollar.
-    chosen = [name for name in names if not name.startswith("$")]
-    if store is None and len(chosen) == 1:
-        return chosen[0]
-    if store in names:
-        return store
-    raise ValueError(
-        f"{operator.folder}, {operator.name}: store {store!r}: expected one of {names}"
-    )
+    return StoreState(of.folder, of.batch_id, where, form, schema, reader, lease, follows)
 
 
 class StoreState(OpenedState):
@@ -117,6 +119,13 @@ class StoreState(OpenedState):
         # False if the batch before is not the one that it continues.
         self._follows = follows
 
+    @property
+    def value_fields(self) -> list[Any]:
+        """Columns of the value by the names that Spark has for them, of which some may be equal."""
+        columns = [*self.schema][len(self.key_names) :]
+        named = zip(columns, self._form.values, strict=True)
+        return [column.with_name(field["name"]) for column, field in named]
+
     def diff(self, other: OpenedState) -> pa.RecordBatchReader:
         """See `OpenedState`."""
         if not isinstance(other, StoreState):
@@ -132,7 +141,8 @@ class StoreState(OpenedState):
         while not self._is_closed:
             number = state.batch_id + 1
             if is_committed(self._folder, number):
-                after = open_store(self._folder, number, **self._where)
+                of = find_operator(self._folder, number, self._where["operator"])
+                after = open_store(of, self._where["store"])
                 yield StateChanges(number, state._differences(after, before=False).read_all())
                 state = after
             elif until is not None and until():

@@ -27,6 +27,7 @@ import holdfast
 from support import commands
 from support.spark.cases import CASES
 from support.spark.minors import is_older_than
+from support.spark.moved_queries import Query
 from support.spark.object_stores import S3Server
 from support.spark.operator_cases import Frames, count_and_sum
 from support.spark.operator_inputs import DWINDLING, dwindling, events
@@ -41,10 +42,16 @@ from support.spark.queries import (
     write_batch,
 )
 from support.spark.state_changes import apply, content, differences, expected
+from support.spark.state_format_cases import FORMAT_CASES, JOIN_FORMATS
 from support.spark.typed_rows import VALUES
 
 #: One for each form of stores and keys.
-EVERYDAY = ("aggregation-update", "sessions-append", "transformWithStateOnJvm-update")
+EVERYDAY = (
+    "aggregation-update",
+    "sessions-append",
+    "join-left-append",
+    "transformWithStateOnJvm-update",
+)
 BATCHES = 3
 
 #: Rows of batches whose first one becomes a base image.
@@ -118,6 +125,9 @@ def test_rows_are_those_of_sparks_reader(name: str, spark: SparkSession, tmp_pat
         found = 0
         for operator in operators:
             for store in names_of(path, operator):
+                if store == "join":
+                    found += compare_join(spark, path, operator, batches)
+                    continue
                 compare(path, batches, operator=operator, store=store)
                 for batch in batches:
                     expected = of_spark(spark, path, operator, batch, store).toArrow()
@@ -135,8 +145,56 @@ def test_rows_are_those_of_sparks_reader(name: str, spark: SparkSession, tmp_pat
     assert found
 
 
+def compare_join(spark: SparkSession, path: Path, operator: int, batches: Sequence[int]) -> int:
+    """Rows of both sides are those of Spark's reader, which does not say if they have matched."""
+    found = 0
+    for batch in batches:
+        expected: list[list[Any]] = []
+        for side in ("left", "right"):
+            where = {"operatorId": operator, "batchId": batch, "joinSide": side}
+            rows = spark.read.format("statestore").options(**where).load(str(path))
+            columns = ["key.*", F.lit(side).alias("side"), "value.*"]
+            expected += sorted_rows(rows.select(*columns).toArrow())
+        with holdfast.open_state(path, operator=operator, batch=batch) as state:
+            assert state.key_names[-1] == "side"
+            table = state.to_arrow()
+            assert len(state) == len(table)
+            with pytest.raises(NotImplementedError, match="cannot be looked up by keys"):
+                state.get(table.select(state.key_names))
+            for operation in (lambda: state.diff(state), lambda: next(state.watch())):
+                with pytest.raises(NotImplementedError, match=r"cannot be (compared|watched)"):
+                    operation()
+        rows = [{**row, row["side"]: dict(row[row["side"]])} for row in table.to_pylist()]
+        for row in rows:
+            assert isinstance(row[row["side"]].pop("matched"), bool)
+            assert row.pop({"left": "right", "right": "left"}[row["side"]]) is None
+        assert sorted((list(flat(row)) for row in rows), key=repr) == sorted(expected, key=repr)
+        found += len(rows)
+    return found
+
+
 def logged(path: Path) -> list[str]:
     return [one.name for one in (path / "commits").iterdir() if one.name.isdecimal()]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", JOIN_FORMATS[2:])
+def test_a_join_that_moved_here_keeps_its_format(
+    version: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Query(spark, f"join-{version}", "rocksdb", tmp_path, cases=FORMAT_CASES)
+    query.begin()
+    query.adopt()
+    query.go_on()
+    path = query.checkpoint
+    if version == "3":
+        assert compare_join(spark, path, 0, [max(map(int, logged(path)))])
+        for store in names_of(path, 0)[1:]:
+            with holdfast.open_state(path, store=store) as state:
+                look_up(state, state.to_arrow())
+    else:
+        with pytest.raises(NotImplementedError, match="left-keyWithTsToValues cannot be read"):
+            holdfast.open_state(path)
 
 
 def compare(path: Path, batches: Sequence[int], **where: Any) -> None:
