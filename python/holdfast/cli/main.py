@@ -33,6 +33,7 @@ from holdfast.cli import (
 from holdfast.regions.base.errors import FolderInUseError
 
 _FAILURES = (
+    ImportError,
     OSError,
     FolderInUseError,
     NewerFormatError,

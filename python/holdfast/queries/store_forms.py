@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
 from typing import Any, Final
@@ -40,6 +40,8 @@ _PLAIN: Final = frozenset(
 _ENCODERS: Final = ("NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec")
 
 Fields = Sequence[Mapping[str, Any]]
+#: Name of a family, fields of keys and values, encoder of keys, number of the schema of values.
+_Schema = tuple[str, Fields, Fields, Mapping[str, Any], int]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class StoreForm:
         Name of the store, which may have several column families.
     family : (str, bool) or None
         Column family, and whether it has lists of values; None in a store without families.
+    versions : mapping of int to sequence of mapping
+        Fields of values by the number of their schema, which values in Avro have.
     """
 
     keys: Fields
@@ -67,6 +71,7 @@ class StoreForm:
     hashed: int | None
     store: str = DEFAULT
     family: tuple[str, bool] | None = None
+    versions: Mapping[int, Fields] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class Operator:
             raise self._unreadable(name)
         partition = self.folder / "0"
         folder = partition if name == DEFAULT else partition / name
-        ((_, keys, values, _),) = _schemas(folder / "_metadata" / "schema")
+        ((_, keys, values, _, _),) = _schemas(folder / "_metadata" / "schema")
         prefix = int(self.stores[name].get("numColsPrefixKey", 0)) or None
         return StoreForm(keys, values, prefix, self._hashed(name, len(keys)), name)
 
@@ -129,14 +134,20 @@ class Operator:
         return keys - 1 if is_longer or self.name == _SESSIONS else None
 
     @cached_property
-    def _families(self) -> Mapping[str, tuple[Fields, Fields, Mapping[str, Any]]]:
-        # Spark records full paths, and the checkpoint may be a copy. The newest schema counts.
+    def _families(self) -> Mapping[str, list[_Schema]]:
+        """The schemas of each family, the newest last."""
+        # Spark records full paths, and the checkpoint may be a copy.
         paths = [p for store in self.stores.values() for p in store.get("stateSchemaFilePaths", ())]
-        files = [self.folder / "_stateSchema" / DEFAULT / path.rpartition("/")[2] for path in paths]
-        return {one[0]: one[1:] for file in files for one in _schemas(file)}
+        found: dict[str, list[_Schema]] = {}
+        for path in paths:
+            file = self.folder / "_stateSchema" / DEFAULT / path.rpartition("/")[2]
+            for schema in _schemas(file):
+                found.setdefault(schema[0], []).append(schema)
+        return found
 
     def _of_family(self, name: str) -> StoreForm:
-        keys, values, encoder = self._families[name]
+        schemas = self._families[name]
+        _, keys, values, encoder, _ = schemas[-1]
         kind = self.variables.get(name, "")
         # A list has several rows for a key. Keys of maps and timers begin with a struct.
         known = {"ValueState": len(keys), "MapState": 1, "TimerState": 1}
@@ -144,7 +155,9 @@ class Operator:
         if encoder["keyStateEncoderType"] not in _ENCODERS:
             raise self._unreadable(name)
         prefix = encoder.get("numColsPrefixKey")
-        return StoreForm(keys, values, prefix, hashed, DEFAULT, (name, kind == "ListState"))
+        family = (name, kind == "ListState")
+        versions = {number: fields for _, _, fields, _, number in schemas}
+        return StoreForm(keys, values, prefix, hashed, DEFAULT, family, versions)
 
 
 def operators(folder: ReadPath) -> list[int]:
@@ -179,8 +192,8 @@ def read_operator(folder: ReadPath, operator: int, batch: int) -> Operator:
         raise CorruptSegmentError(f"{file} is damaged: put it back from a copy") from None
 
 
-def _schemas(file: ReadPath) -> list[tuple[str, Fields, Fields, Mapping[str, Any]]]:
-    """Read name, fields of keys and values, and the encoder of keys of each family of a file.
+def _schemas(file: ReadPath) -> list[_Schema]:
+    """Read the schema of each family of a file.
 
     Java's ``DataOutputStream`` wrote it.
     """
@@ -203,15 +216,16 @@ def _schemas(file: ReadPath) -> list[tuple[str, Fields, Fields, Mapping[str, Any
         if version in ("v1", "v2"):
             # From version 2 on, a long text is in several parts.
             keys, values = (document(1 if version == "v1" else number(4)) for _ in range(2))
-            return [("", keys["fields"], values["fields"], {})]
+            return [("", keys["fields"], values["fields"], {}, 0)]
         if version != "v3":
             raise NotImplementedError(f"{file}: expected a version up to v3, found {version}")
         families = []
         for _ in range(number(4)):
             name = text()
-            # Each schema has a number, which only Avro uses.
-            keys, values = (document((number(2), number(4))[1]) for _ in range(2))
-            families.append((name, keys["fields"], values["fields"], document(number(4))))
+            # Each schema has a number, which only values in Avro use.
+            (_, keys), (id, values) = ((number(2), document(number(4))) for _ in range(2))
+            encoder = document(number(4))
+            families.append((name, keys["fields"], values["fields"], encoder, id))
             document(number(4))  # the schema of keys within a map, which the keys have, too
         return families
     except (LookupError, TypeError, ValueError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.files.arrow_paths import readable_folder
 from holdfast.queries.folder import is_query_checkpoint
 from holdfast.queries.store_forms import Operator
+from holdfast.reading.avro_state import AvroState
 from holdfast.reading.join_state import JOINED, JoinState
 from holdfast.reading.opened_state import OpenedState
 from holdfast.reading.store_state import find_operator, open_store
@@ -70,6 +71,8 @@ def open_state(
     NotImplementedError
         If another provider has the state, or it has a type or a form that cannot be read. If a
         pipeline's state is not in one form in all regions, or not on a mounted file system.
+    ImportError
+        If the state is in Avro, and fastavro is not installed.
     CorruptSegmentError, NewerFormatError
         If a file is damaged, or a newer version of Holdfast wrote it.
 
@@ -88,6 +91,8 @@ def open_state(
         raise ValueError(f"{folder}: operator {operator!r}: operators of queries have numbers")
     found = find_operator(folder, batch, operator or 0, tag)
     name = _chosen(found.description, store)
+    if found.is_avro:
+        return AvroState(found, name)
     sides = found.description.sides
     if sides and name == JOINED:
         opened = {side: open_store(found, one) for side, one in sides.items()}

@@ -25,7 +25,12 @@ _SIMPLE: Final[Mapping[str, tuple[Any, str]]] = {
     "timestamp_ntz": (pa.timestamp("us"), "i8"),
     "interval": (pa.month_day_nano_interval(), "c"),
     "variant": (pa.struct([("value", pa.binary()), ("metadata", pa.binary())]), "v"),
+    # No type of Spark.
+    "whole": (pa.binary(), "w"),
 }
+
+#: The only column of keys or values that are no rows of Spark: all their bytes.
+WHOLE: Final[Mapping[str, Any]] = {"name": "bytes", "type": "whole"}
 
 _LONG_DIGITS: Final = 18
 _PARAMETRIC: Final[Sequence[tuple[str, Callable[[Any], tuple[Any, str]]]]] = [

@@ -20,7 +20,7 @@ from holdfast.queries.reader_leases import ReaderLease
 from holdfast.queries.state import chosen_batch
 from holdfast.queries.store_forms import Operator, StoreForm, operators, read_operator
 from holdfast.reading.opened_state import OpenedState
-from holdfast.reading.spark_types import arrow_type, built_array, lent_array
+from holdfast.reading.spark_types import WHOLE, arrow_type, built_array, lent_array
 from holdfast.reading.state_differences import DifferenceRows, StateChanges, distinct
 
 
@@ -37,6 +37,11 @@ class OperatorState:
     description: Operator
     ids: list[tuple[int, int, str]]
     conf: Mapping[str, str]
+
+    @property
+    def is_avro(self) -> bool:
+        """Whether keys and values are in Avro, and no rows of Spark."""
+        return self.conf.get(f"{STORE}.encodingFormat", "unsaferow").lower() != "unsaferow"
 
 
 def find_operator(
@@ -55,17 +60,20 @@ def find_operator(
     is_own = any(CommitId.is_holdfasts(id) for _, _, id in ids)
     if not is_own and plan.provider not in (PROVIDER, None):
         raise NotImplementedError(f"{folder}: expected state of Holdfast, found {plan.provider}")
-    if plan.conf.get(f"{STORE}.encodingFormat", "unsaferow").lower() != "unsaferow":
-        raise NotImplementedError(f"{folder}: state in Avro cannot be read without Spark yet")
     if operator not in (there := operators(folder)):
         raise ValueError(f"{folder}: operator {operator}: expected one of {there}")
     description = read_operator(folder, operator, number)
     return OperatorState(checkpoint, folder, number, tag, operator, description, ids, plan.conf)
 
 
-def open_store(of: OperatorState, name: str) -> StoreState:
-    """Open a store, or a state variable, by a name that there is; see `open_state` for errors."""
+def open_store(of: OperatorState, name: str, *, whole: bool = False) -> StoreState:
+    """Open a store, or a state variable, by a name that there is; see `open_state` for errors.
+
+    With `whole`, its columns are the bytes of keys and the bytes of values.
+    """
     form = of.description.form(name)
+    if whole:
+        form = replace(form, keys=[WHOLE], values=[WHOLE], prefix=None, hashed=None)
     keys, values = (
         [(field["name"], *arrow_type(field["name"], field["type"])) for field in fields]
         for fields in (form.keys, form.values)

@@ -88,7 +88,7 @@ fn values(kind: &SparkType) -> BoxedStrategy<Value> {
         SparkType::Text => any::<String>()
             .prop_map(|v| Value::Bytes(v.into_bytes()))
             .boxed(),
-        SparkType::Binary => bytes().prop_map(Value::Bytes).boxed(),
+        SparkType::Binary | SparkType::Whole => bytes().prop_map(Value::Bytes).boxed(),
         SparkType::Months => any::<i32>().prop_map(Value::Months).boxed(),
         SparkType::Interval => {
             let micros = -1i64 << 50..1 << 50;
@@ -236,7 +236,9 @@ fn found(kind: &SparkType, array: &ArrowArray, row: usize) -> Value {
         SparkType::Decimal | SparkType::LongDecimal => {
             Value::Decimal(i128::from_le_bytes(fixed(16).try_into().unwrap()))
         }
-        SparkType::Text | SparkType::Binary => Value::Bytes(own.values[range()].to_vec()),
+        SparkType::Text | SparkType::Binary | SparkType::Whole => {
+            Value::Bytes(own.values[range()].to_vec())
+        }
         SparkType::Months | SparkType::Interval => {
             let bytes = fixed(16);
             let part = |at: usize| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -581,6 +583,23 @@ fn a_checksum_is_verified() {
         let error = columns.read_entries(1, &entry(&key, &bytes)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
     }
+}
+
+#[test]
+fn an_entry_that_is_no_row_is_read_as_its_bytes() {
+    let kinds = [SparkType::parse("w").unwrap()];
+    let (key, value) = (b"\x03".as_slice(), b"no row".as_slice());
+    let sum = crc32c::crc32c_append(crc32c::crc32c(key), value).to_le_bytes();
+    let summed = [&sum, value].concat();
+    for (checksums, stored) in [(false, value), (true, &summed)] {
+        let columns = columns(&kinds, &kinds, checksums);
+        let arrays = columns.read_entries(1, &entry(key, stored)).unwrap();
+        let found: Vec<_> = arrays.iter().map(|array| &array.own.values).collect();
+        assert_eq!(found, [key, value]);
+        let absent = columns.read_values([(key, None)].into_iter()).unwrap();
+        assert_eq!(absent[0].own.nulls, 1);
+    }
+    assert!(SparkType::parse("l(w)").is_err());
 }
 
 #[test]

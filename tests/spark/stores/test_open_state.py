@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from ast import literal_eval
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import S3FileSystem
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
 
 import holdfast
 from support import commands
@@ -43,6 +42,7 @@ from support.spark.queries import (
 )
 from support.spark.state_changes import apply, content, differences, expected
 from support.spark.state_format_cases import FORMAT_CASES, JOIN_FORMATS
+from support.spark.state_rows import flat, of_spark, sorted_rows
 from support.spark.typed_rows import VALUES
 
 #: One for each form of stores and keys.
@@ -61,46 +61,6 @@ COUNTS = DWINDLING[:5]
 def readable(name: str) -> Any:
     full = [] if name in EVERYDAY else [pytest.mark.full]
     return pytest.param(name, marks=full)
-
-
-def of_spark(spark: SparkSession, path: Path, operator: int, batch: int, store: str) -> DataFrame:
-    """The columns of keys and values by Spark's reader."""
-    options: dict[str, Any] = {"operatorId": operator, "batchId": batch}
-    if (path / "state" / str(operator) / "_stateSchema").exists():
-        if store.startswith("$"):
-            options["readRegisteredTimers"] = True
-        else:
-            options["stateVarName"] = store
-    elif store != "default":
-        options["storeName"] = store
-    rows = spark.read.format("statestore").options(**options).load(str(path))
-    columns: list[Column] = []
-    for field in rows.drop("partition_id").schema:
-        if isinstance(field.dataType, StructType):
-            # Several fields may have a name, so a cast by their places gives each its own.
-            places = enumerate(field.dataType)
-            inner = [StructField(f"{field.name}{at}", one.dataType) for at, one in places]
-            columns.append(F.col(field.name).cast(StructType(inner)).alias(field.name))
-        else:
-            columns.append(F.col(field.name))
-    flat = rows.select(*columns)
-    names = [f"{name}.*" if kind.startswith("struct") else name for name, kind in flat.dtypes]
-    return flat.select(*names)
-
-
-def flat(value: Any) -> Iterator[Any]:
-    """The leaves of a value: Spark nests the columns of keys and values, other readers do not."""
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from flat(inner)
-    else:
-        yield value
-
-
-def sorted_rows(table: pa.Table) -> list[list[Any]]:
-    columns = (column.to_pylist() for column in table.columns)
-    rows = [list(flat(dict(enumerate(row)))) for row in zip(*columns, strict=True)]
-    return sorted(rows, key=repr)
 
 
 def names_of(path: Path, operator: int) -> list[str]:

@@ -125,6 +125,11 @@ fn arrays(fields: &[Field], rows: usize) -> Vec<ArrowArray> {
 }
 
 fn push_row(fields: &[Field], arrays: &mut [ArrowArray], row: &[u8]) -> Result<()> {
+    if let ([field], [array]) = (fields, &mut *arrays)
+        && field.kind == SparkType::Whole
+    {
+        return array.own.push(Some(row));
+    }
     let slots = null_bytes(fields.len());
     for (number, (field, array)) in fields.iter().zip(arrays).enumerate() {
         array
@@ -195,7 +200,7 @@ impl ArrowArray {
                     "a text is not UTF-8, and Arrow has no other text",
                 )),
             },
-            SparkType::Binary => self.own.push(Some(pointed()?)),
+            SparkType::Binary | SparkType::Whole => self.own.push(Some(pointed()?)),
             SparkType::Months => {
                 let months = number(4)?;
                 self.own.push(Some(&[months, &[0; 12]].concat()))

@@ -43,12 +43,14 @@ pub enum SparkType {
     List(Box<[SparkType; 1]>),
     /// A map. In arrays, a list of structs of key and value.
     Map(Box<[SparkType; 2]>),
+    /// All bytes of a key or a value that is no row. It is the only column then.
+    Whole,
 }
 
 impl SparkType {
     /// The type with this code: `n`, `b`, `i1`, `i2`, `i4`, `i8`, `f4`, `f8`, `d`, `D`, `s`, `x`,
     /// `m`, `c` or `v`, in the order of the variants. Codes of inner types follow as in `r(si4)` for
-    /// a struct, `l(s)` for a list and `p(si4)` for a map.
+    /// a struct, `l(s)` for a list and `p(si4)` for a map. `w` is [`SparkType::Whole`].
     ///
     /// ```
     /// use holdfast_core::rows::spark::SparkType;
@@ -62,6 +64,9 @@ impl SparkType {
     /// # Errors
     /// `InvalidInput` for another code.
     pub fn parse(code: &str) -> Result<Self> {
+        if code == "w" {
+            return Ok(Self::Whole);
+        }
         let mut rest = code.as_bytes();
         let parsed = next(&mut rest).filter(|_| rest.is_empty());
         parsed.ok_or_else(|| Error::invalid_input(format!("a row cannot have the type {code:?}")))
@@ -76,7 +81,9 @@ impl SparkType {
             Self::Decimal | Self::LongDecimal | Self::Months | Self::Interval => {
                 ColumnType::Signed(16)
             }
-            Self::Text | Self::Binary | Self::List(_) | Self::Map(_) => ColumnType::Bytes,
+            Self::Text | Self::Binary | Self::List(_) | Self::Map(_) | Self::Whole => {
+                ColumnType::Bytes
+            }
             Self::Null | Self::Variant | Self::Struct(_) => ColumnType::Signed(0),
         }
     }
