@@ -31,8 +31,6 @@ from support.spark.transform_with_state_cases import transformed
 # Python workers cannot import this module: its classes travel to them by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = pytest.mark.skipif(is_older_than("4.1"), reason="Spark 4.0 has it in pandas only")
-
 AVRO = {STATE + "encodingFormat": "avro", **({} if is_older_than("4.2") else CHECKSUMS)}
 COMMON = (
     "flag boolean, wide double, bytes binary, price decimal(10,2), large decimal(38,6), "
@@ -109,7 +107,9 @@ def test_values_of_an_older_schema_are_read_with_the_newest(
     turns = iter([Old, New])
 
     def query(frames: Frames) -> DataFrame:
-        return transformed(frames["events"], next(turns), pandas=False, mode="update")
+        # Spark 4.0 has it for pandas only.
+        pandas = is_older_than("4.1")
+        return transformed(frames["events"], next(turns), pandas=pandas, mode="update")
 
     inputs = {"events": events(batches=2)}
     with settings(spark, AVRO):
