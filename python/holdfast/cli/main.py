@@ -276,12 +276,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"holdfast: {error}", file=sys.stderr)
         return 2
     except _FAILURES as error:
-        print(f"holdfast: {error}", file=sys.stderr)
-        return 1
-    except ModuleNotFoundError as error:
-        if error.name not in _PACKAGES:
-            raise
-        print(f"holdfast: {error}: pip install {' '.join(_PACKAGES)}", file=sys.stderr)
+        is_known = isinstance(error, ImportError) and error.name in _PACKAGES
+        advice = f": pip install {' '.join(_PACKAGES)}" if is_known else ""
+        print(f"holdfast: {error}{advice}", file=sys.stderr)
         return 1
     return 0
 
