@@ -53,7 +53,7 @@ def rows(checkpoint: Path, **chosen: Any) -> list[dict[str, Any]]:
 def test_a_branch_gives_the_rows_of_its_parent(
     name: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    if (gap := gap_of(name, partitions=1)) is not None:
+    if (gap := gap_of(name, partitions=4)) is not None:
         pytest.skip(gap.reason)
     query = Running(spark, name, tmp_path)
     query.go_on(3)

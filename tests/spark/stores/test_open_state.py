@@ -74,7 +74,7 @@ def names_of(path: Path, operator: int) -> list[str]:
 
 @pytest.mark.parametrize("name", [*map(readable, CASES)])
 def test_rows_are_those_of_sparks_reader(name: str, spark: SparkSession, tmp_path: Path) -> None:
-    if (gap := gap_of(name, partitions=1)) is not None:
+    if (gap := gap_of(name, partitions=4)) is not None:
         pytest.skip(gap.reason)
     case = CASES[name]
     inputs = {stream: events(n, batches=BATCHES) for n, stream in enumerate(case.streams)}
