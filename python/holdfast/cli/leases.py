@@ -16,52 +16,32 @@ from holdfast.queries import branches, leases
 from holdfast.queries.logs import read_commit
 
 
-def add_tag_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``holdfast tag``."""
-    folders.add_argument(command, of=" of the query")
-    command.add_argument("name", help="name of the tag: letters, digits, '-' and '_'")
-    _add_at(command)
-    _add_yes(command, "make the tag")
-
-
-def add_untag_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``holdfast untag``."""
-    folders.add_argument(command, of=" of the query")
-    command.add_argument("name", help="name of the tag, or folder of a branch that was deleted")
-    _add_yes(command, "remove the tag")
-
-
-def add_tags_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``holdfast tags``."""
-    folders.add_argument(command, of=" of the query")
-
-
-def add_branch_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``holdfast branch``."""
-    folders.add_argument(command, of=" of the query")
-    command.add_argument("new", help="new checkpoint folder, on the same file system")
-    chosen = command.add_mutually_exclusive_group()
-    _add_at(chosen)
+def add_commands(commands: Any) -> None:
+    """Add the commands to the parser of the command line."""
+    said = {
+        tag: "keep the state of a batch of a query under a name, however long",
+        tags: "print the tags and branches of a query, and the bytes that they keep",
+        untag: "remove a tag, so that its state can be deleted",
+        branch: "make a checkpoint that begins with the state of a query, without a copy",
+        detach: "copy what a branch needs of its parent, so that it needs the parent no more",
+    }
+    made = {run: commands.add_parser(run.__name__, help=text) for run, text in said.items()}
+    for run, command in made.items():
+        command.set_defaults(run=run)
+        of = " of the branch, whose query is stopped" if run is detach else " of the query"
+        folders.add_argument(command, of=of)
+    made[tag].add_argument("name", help="name of the tag: letters, digits, '-' and '_'")
+    made[untag].add_argument("name", help="name of the tag, or folder of a branch that was deleted")
+    made[branch].add_argument("new", help="new checkpoint folder, on the same file system")
+    chosen = made[branch].add_mutually_exclusive_group()
+    at = "the state after this batch (default: the newest)"
+    for command in (made[tag], chosen):
+        command.add_argument("--at", type=int, metavar="BATCH", help=at)
     chosen.add_argument("--tag", metavar="NAME", help="the state of this tag")
-    _add_yes(command, "make the branch")
-
-
-def add_detach_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``holdfast detach``."""
-    folders.add_argument(command, of=" of the branch, whose query is stopped")
-    _add_yes(command, "copy the segments")
-
-
-def _add_at(command: Any) -> None:
-    command.add_argument(
-        "--at", type=int, metavar="BATCH", help="the state after this batch (default: the newest)"
-    )
-
-
-def _add_yes(command: argparse.ArgumentParser, doing: str) -> None:
-    command.add_argument(
-        "--yes", action="store_true", help=f"{doing} (default: only say what would be done)"
-    )
+    doing = {tag: "make the tag", untag: "remove the tag", branch: "make the branch"}
+    for run, text in {**doing, detach: "copy the segments"}.items():
+        help = f"{text} (default: only say what would be done)"
+        made[run].add_argument("--yes", action="store_true", help=help)
 
 
 def tag(arguments: argparse.Namespace) -> None:

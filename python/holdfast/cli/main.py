@@ -186,33 +186,7 @@ def parser() -> argparse.ArgumentParser:
     moves.add_leave_arguments(left)
     left.set_defaults(run=moves.leave)
 
-    tagged = commands.add_parser(
-        "tag", help="keep the state of a batch of a query under a name, however long"
-    )
-    leases.add_tag_arguments(tagged)
-    tagged.set_defaults(run=leases.tag)
-
-    listed = commands.add_parser(
-        "tags", help="print the tags and branches of a query, and the bytes that they keep"
-    )
-    leases.add_tags_arguments(listed)
-    listed.set_defaults(run=leases.tags)
-
-    untagged = commands.add_parser("untag", help="remove a tag, so that its state can be deleted")
-    leases.add_untag_arguments(untagged)
-    untagged.set_defaults(run=leases.untag)
-
-    branched = commands.add_parser(
-        "branch", help="make a checkpoint that begins with the state of a query, without a copy"
-    )
-    leases.add_branch_arguments(branched)
-    branched.set_defaults(run=leases.branch)
-
-    detached = commands.add_parser(
-        "detach", help="copy what a branch needs of its parent, so that it needs the parent no more"
-    )
-    leases.add_detach_arguments(detached)
-    detached.set_defaults(run=leases.detach)
+    leases.add_commands(commands)
 
     returned = commands.add_parser(
         "rollback",

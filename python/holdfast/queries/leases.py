@@ -167,13 +167,9 @@ def tag(folder: AnyPath, name: str, batch: int | None) -> Lease:
     the name, and a NotImplementedError if another provider has the state.
     """
     number = planned_tag(folder, name, batch)
-
-    def copy(to: str) -> None:
-        copy_batch(folder, number, leases_folder(folder) / to, commit=True)
-
     return take(
         Wanted(folder, name, number, lambda: read_commit(folder, number)),
-        copy=copy,
+        copy=lambda to: copy_batch(folder, number, leases_folder(folder) / to, commit=True),
         is_there=lambda: number in committed_batches(folder),
     )
 
