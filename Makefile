@@ -27,9 +27,9 @@ ON_SPARK     := PYTHONPATH=tests $(BIN)/python -m support.spark.other_spark
 # What was found where, for docs/compatibility.md.
 RECORDED := -p support.spark.results --results tests/spark/results.json
 
-# Files of tests go to three processes, each with a Spark of its own: tests often wait. They go in
+# Files of tests go to two processes, each with a Spark of its own: tests often wait. They go in
 # the order of tests/conftest.py, not those with most tests first, which need not take longest.
-THREE_AT_A_TIME := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+TWO_AT_A_TIME := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 # The extension for Python has no tests of its own. The tests build the same crates once more, for a
 # library that a JVM loads: with another choice of crates all would be compiled again.
@@ -83,7 +83,7 @@ test-java: $(VENV)/installed  ## tests of what the plugin decides, without Spark
 
 .PHONY: test-python
 test-python: $(VENV)/installed  ## tests of the installed package: python, command line, Spark
-	$(BIN)/python -m pytest $(THREE_AT_A_TIME) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) $(PYTEST_ARGS)
 
 .PHONY: test-matrix
 test-matrix: $(VENV)/installed  ## the operator matrix in full, on 1, 20 and 200 partitions

@@ -20,6 +20,6 @@ providers._get_local_constants = lambda: providers._local_constants
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those with Spark, which take long, come first.
 
-    So what is left for one of several processes in the end takes little.
+    So what is left for one of two processes in the end takes little.
     """
     items.sort(key=lambda item: "spark" not in item.path.parts)
