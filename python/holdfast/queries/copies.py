@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
+from holdfast._core import CommitId
 from holdfast.files.paths import AnyPath, listed
-from holdfast.queries.logs import COMMITS_FOLDER, OFFSETS_FOLDER, logged_batches
+from holdfast.queries.logs import COMMITS_FOLDER, OFFSETS_FOLDER, logged_batches, read_commit
 
 #: Files of Holdfast: the minor of Spark, and rows that were skipped.
 _BESIDE: Final = ("state/holdfast.json", "isolation/skipped")
@@ -54,10 +56,13 @@ def copy_batch(
         file = source / name
         if file.is_file():
             put(target / name, file.read_bytes())
-    waiting = source / _ISOLATION
-    for number in logged_batches(waiting):
+    for number in logged_batches(source / _ISOLATION):
         if number <= batch:
-            put(target / _ISOLATION / str(number), (waiting / str(number)).read_bytes())
+            # The query deletes those that its newest batch does not need.
+            with suppress(FileNotFoundError):
+                data = (source / _ISOLATION / str(number)).read_bytes()
+                put(target / _ISOLATION / str(number), data)
+    require_waiting(target, batch, read_commit(source, batch))
     for operator in logged_batches(source / "state"):
         name = str(operator)
         own, new = source / "state" / name, target / "state" / name
@@ -74,6 +79,21 @@ def copy_batch(
         put(target / "metadata", json.dumps({"id": query}).encode())
     if commit:
         copy_commit(source, batch, target)
+
+
+def require_waiting(folder: AnyPath, batch: int, stores: Sequence[tuple[int, int, str]]) -> None:
+    """Raise a FileNotFoundError if rows wait in a batch, and Holdfast's file of them is not there.
+
+    `stores` are operator, partition and id of the stores after the batch.
+    """
+    needed = (id for _, partition, text in stores for _, id in CommitId.needed(partition, text))
+    for waiting in sorted({version - 1 for id in needed for version, _ in id.pending}):
+        file = folder / _ISOLATION / str(waiting)
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"rows of batch {waiting} wait in batch {batch}, and {file} was cleaned up: choose "
+                "a newer batch"
+            )
 
 
 def copy_commit(source: AnyPath, batch: int, target: AnyPath) -> None:

@@ -27,7 +27,7 @@ from holdfast._core import (
 from holdfast.files.arrow_paths import ReadPath
 from holdfast.files.paths import AnyPath, listed
 from holdfast.files.segments import stored_segments
-from holdfast.queries.copies import copy_batch
+from holdfast.queries.copies import copy_batch, require_waiting
 from holdfast.queries.folder import STATE_FILES_FOLDER
 from holdfast.queries.logs import committed_batches, read_commit
 from holdfast.queries.state import chosen_batch
@@ -145,10 +145,14 @@ def require_whole(folder: ReadPath, found: FoundLease) -> None:
 
 
 def require_holdfasts(folder: AnyPath, batch: int) -> None:
-    """Raise a NotImplementedError unless Holdfast has the state of a batch."""
-    ids = [id for _, _, id in read_commit(folder, batch)]
-    if not (ids and all(map(CommitId.is_holdfasts, ids))):
+    """Raise a NotImplementedError unless Holdfast has the state of a batch.
+
+    Raises a FileNotFoundError if files of rows that wait were cleaned up.
+    """
+    stores = read_commit(folder, batch)
+    if not (stores and all(CommitId.is_holdfasts(id) for _, _, id in stores)):
         raise NotImplementedError(f"{folder}: batch {batch} has no state in Holdfast")
+    require_waiting(folder, batch, stores)
 
 
 def require_tag_name(name: str) -> None:
