@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
     from holdfast.reading.state_differences import StateChanges
+
+
+def chosen_name(what: str, asked: str | None, names: Collection[str]) -> str:
+    """Return the name that is asked for, by default the only one; ValueError with all of them."""
+    if asked is None and len(names) == 1:
+        (asked,) = names
+    if asked is None or asked not in names:
+        raise ValueError(f"{what} {asked!r}: expected one of {[*names]}")
+    return asked
 
 
 class OpenedState:

@@ -10,7 +10,7 @@ from holdfast.queries.folder import is_query_checkpoint
 from holdfast.queries.store_forms import Operator
 from holdfast.reading.avro_state import AvroState
 from holdfast.reading.join_state import JOINED, JoinState
-from holdfast.reading.opened_state import OpenedState
+from holdfast.reading.opened_state import OpenedState, chosen_name
 from holdfast.reading.store_state import find_operator, open_store
 
 if TYPE_CHECKING:
@@ -106,8 +106,4 @@ def _chosen(operator: Operator, store: str | None) -> str:
     chosen = [name for name in names if not name.startswith("$")]
     if store is None and (len(chosen) == 1 or operator.sides):
         return chosen[0]
-    if store in names:
-        return store
-    raise ValueError(
-        f"{operator.folder}, {operator.name}: store {store!r}: expected one of {names}"
-    )
+    return chosen_name(f"{operator.folder}, {operator.name}: store", store, names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from holdfast._core import CheckpointMetadata, OperatorEntry, StateEntry
 from holdfast.files.arrow_paths import ArrowPath, ReadPath
 from holdfast.files.segments import StoredSegments, stored_segments
-from holdfast.reading.opened_state import OpenedState
+from holdfast.reading.opened_state import OpenedState, chosen_name
 from holdfast.reading.state_differences import distinct
 from holdfast.regions.base.owners import RegionOwners
 from holdfast.regions.base.routing import key_name
@@ -72,9 +72,9 @@ def open_pipeline(
     metadata = folders.read(id)
     found = _found(metadata)
     given = None if operator is None else str(operator)
-    chosen = _chosen(f"{folder}, checkpoint {id}: operator", given, found)
+    chosen = chosen_name(f"{folder}, checkpoint {id}: operator", given, found)
     where = f"{folder}, checkpoint {id}, operator {chosen!r}"
-    name = _chosen(f"{where}: store", store, found[chosen])
+    name = chosen_name(f"{where}: store", store, found[chosen])
     places = found[chosen][name]
     schema, keys = _common_form(places, f"{where}, state {name!r}")
     return PipelineState(folders, metadata, places, schema, keys)
@@ -101,14 +101,6 @@ def _found(metadata: CheckpointMetadata) -> dict[str, dict[str, list[_Place]]]:
                 places = found.setdefault(stage.name, {}).setdefault(state.name, [])
                 places.append(_Place(region, stage, number, state))
     return found
-
-
-def _chosen(what: str, asked: str | None, names: Collection[str]) -> str:
-    if asked is None and len(names) == 1:
-        (asked,) = names
-    if asked is None or asked not in names:
-        raise ValueError(f"{what} {asked!r}: expected one of {[*names]}")
-    return asked
 
 
 def _common_form(places: Sequence[_Place], where: str) -> tuple[pa.Schema, int]:
