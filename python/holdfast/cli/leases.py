@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.cli import folders
 from holdfast.cli.output import report, tables
 from holdfast.cli.output.tables import Table
-from holdfast.files.paths import AnyPath, absolute
+from holdfast.files.paths import AnyPath, absolute, recorded_folder
 from holdfast.queries import branches, leases
 from holdfast.queries.logs import read_commit
 
@@ -85,8 +85,8 @@ def untag(arguments: argparse.Namespace) -> None:
     document = {"removed": arguments.yes, "leases": rows}
     report.print_either(document, _table, json=arguments.json)
     sys.stdout.flush()
-    gone = [one.lease.branch for one in ended if one.lease is not None and one.lease.branch]
-    if gone:
+    named = [one.lease.branch for one in ended if one.lease is not None and one.lease.branch]
+    if gone := [branch for branch in named if not recorded_folder(branch).exists()]:
         print(
             f"holdfast: {', '.join(gone)} is not there. If its disk is only not mounted, the "
             "branch loses its state",
