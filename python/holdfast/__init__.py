@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.reading.state_differences import StateChanges as StateChanges
     from holdfast.regions import *  # noqa: F403
 
-_OF_QUERIES = {
+_MODULES = {
     "OpenedState": "reading.opened_state",
     "StateChanges": "reading.state_differences",
     "branch": "queries.branches",
@@ -67,7 +67,7 @@ __all__ = [
     "plugin_jars",
     "spark_conf",
 ]
-__all__ += [*_OF_QUERIES, *_of_regions]
+__all__ += [*_MODULES, *_of_regions]
 
 
 def __getattr__(name: str) -> Any:
@@ -76,8 +76,8 @@ def __getattr__(name: str) -> Any:
         from holdfast import regions
 
         return getattr(regions, name)
-    if name in _OF_QUERIES:
-        return getattr(import_module(f"holdfast.{_OF_QUERIES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"holdfast.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
