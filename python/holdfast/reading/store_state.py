@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -40,8 +41,17 @@ class OperatorState:
 
     @property
     def is_avro(self) -> bool:
-        """Whether keys and values are in Avro, and no rows of Spark."""
+        """True if keys and values are in Avro instead of Spark's rows."""
         return self.conf.get(f"{STORE}.encodingFormat", "unsaferow").lower() != "unsaferow"
+
+    @cached_property
+    def lease(self) -> ReaderLease | None:
+        """The lease of all readers of the operator; None of a tag, which keeps its batch."""
+        if self.tag is not None:
+            return None
+        lease = ReaderLease(self.folder, self.batch_id, self.ids)
+        is_committed(self.folder, self.batch_id)
+        return lease
 
 
 def find_operator(
@@ -81,10 +91,7 @@ def open_store(of: OperatorState, name: str, *, whole: bool = False) -> StoreSta
     if any(set("lpcmv") & set(code) for _, _, code in keys) or "__COLLATIONS" in str(form.keys):
         # They have another hash, or other bytes than Arrow.
         form = replace(form, hashed=None)
-    lease = None
-    if of.tag is None:
-        lease = ReaderLease(of.folder, of.batch_id, of.ids)
-        is_committed(of.folder, of.batch_id)
+    lease = of.lease
     reader = StateReader(
         of.checkpoint / STATE_FILES_FOLDER,
         str(of.operator),
@@ -145,6 +152,9 @@ class StoreState(OpenedState):
     ) -> Iterator[StateChanges]:
         """See `OpenedState`."""
         self._require_open()
+        if self._lease is None:
+            # Batches after that of a tag may be gone.
+            raise self._unsupported("watched")
         state = self
         while not self._is_closed:
             number = state.batch_id + 1

@@ -116,6 +116,11 @@ def test_a_tag_keeps_its_state_and_no_other(totals: Running) -> None:
     batches = {int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")}
     assert min(batches) > 4
     assert rows(checkpoint, tag="before") == kept != rows(checkpoint)
+    with (
+        holdfast.open_state(checkpoint, tag="before") as state,
+        pytest.raises(NotImplementedError, match="cannot be watched"),
+    ):
+        next(state.watch())
     with pytest.raises(FileNotFoundError, match="expected batch 2"):
         holdfast.open_state(checkpoint, batch=2)
     (kept_bytes,) = leases.kept_bytes(checkpoint, [lease])
